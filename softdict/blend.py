@@ -1,0 +1,630 @@
+"""The heart: lookup = score -> weigh -> blend, first plainly, then the same by tiles.
+
+A partial answer is itself an entry: it has a score (its peak), a weight (its mass) and a value. So
+to merge partial answers is to look up once more, softly, among a handful of entries.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from softdict._backend import tile_columns, tile_shape
+from softdict._checks import Array, Call, Floats, arrange, is_number
+from softdict.scores import as_similarity, widths
+from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, tempered, weigh
+
+#: The settings of a lookup, and what a SoftDict starts with.
+DEFAULTS: dict[str, Any] = {
+    "similarity": "gaussian",
+    "temperature": 1.0,
+    "weighting": "softmax",
+    "top_k": None,
+    "min_score": None,
+    "null_score": None,
+}
+
+# ---- plainly ---------------------------------------------------------------------------------
+
+
+def plain(
+    query: Array, keys: Array, values: Array, where: Any, bias: Any, skip: Any, settings: Any
+) -> tuple[Floats, Any]:
+    """Return the answers (m, e), and which queries reached something (m,). The definition."""
+    scores = score(query, keys, where, bias, skip, settings)  # (m, n)
+    scores, weights, null_weight = weigh(scores, bias, **settings)  # (m, n), (m, n), (m,)
+    value = mix(weights, values, settings["temperature"] == 0)  # (m, e)
+    return value, (scores > -np.inf).any(axis=1) | (null_weight > 0)
+
+
+def score(
+    query: Array,
+    keys: Array,
+    where: Any,
+    bias: Any,
+    skip: Any,
+    settings: Any,
+    canonical: bool = False,
+) -> Floats:
+    """Score every pair, (m, n). What step (1) takes out scores -inf."""
+    similarity = as_similarity(settings["similarity"])
+    q = np.ascontiguousarray(query, dtype=np.float64)
+    k = np.ascontiguousarray(keys, dtype=np.float64)
+    scores = similarity.score(q, k)
+    if where is not None:
+        scores[~np.broadcast_to(where, scores.shape)] = -np.inf
+    if bias is not None:
+        scores[np.broadcast_to(bias, scores.shape) == -np.inf] = -np.inf
+    if skip is not None:
+        rows = np.nonzero((skip >= 0) & (skip < len(k)))[0]
+        scores[rows, skip[rows]] = -np.inf
+    if not similarity.canonical:
+        close = np.isfinite(scores) if canonical else _undecided(scores, bias, settings)
+        for i, j in zip(*np.nonzero(close), strict=True):
+            scores[i, j] = similarity.score(q[i : i + 1], k[j : j + 1])[0, 0]
+    infinite = scores == np.inf
+    if infinite.any():  # an infinite score leaves only its like
+        scores[infinite.any(axis=1, keepdims=True) & ~infinite] = -np.inf
+    return scores
+
+
+def _undecided(scores: Floats, bias: Any, settings: Any) -> Any:
+    """Find the scores (m, n) so close to a decision that their rounding could decide it."""
+    temperature, top_k, low = (settings[s] for s in ("temperature", "top_k", "min_score"))
+    finite = np.isfinite(scores)
+    slack = np.abs(np.where(finite, scores, 0)).max(axis=1, keepdims=True, initial=0) * 2.0**-30
+    close = np.zeros(scores.shape, dtype=bool)
+    if low is not None:
+        close = np.abs(scores - low) <= slack
+        scores = np.where(scores < low - slack, -np.inf, scores)
+    count = 1 if temperature == 0 and top_k is None else top_k
+    if count is not None and count < scores.shape[1]:
+        order = scores
+        if bias is not None and temperature > 0:
+            order = np.where(finite, scores / temperature + bias, -np.inf)
+            slack = slack / temperature
+        # min_score may yet take out what is close to it; then the next ones move up
+        sure = np.where(close, -np.inf, order)
+        close |= order >= np.partition(sure, -count, axis=1)[:, [-count]] - 2 * slack
+    return close & finite
+
+
+def mix(weights: Floats, values: Array, hard: bool) -> Floats:
+    """Blend weights (m, n) and values (n, e) to (m, e). A value of weight 0 is not touched."""
+    values = values.astype(np.float64, copy=False)
+    out = weights @ values
+    if not np.isfinite(out).all():  # NaN or infinity in a value, which 0 * value would spread
+        for column, value in zip(out.T, values.T, strict=True):
+            column[:] = np.where(weights == 0, 0, weights * value).sum(axis=1)
+    if hard and len(values):  # a single winner to the last bit, the sign of a zero included
+        alone = weights.max(axis=1) == 1
+        out[alone] = values[weights[alone].argmax(axis=1)]
+    return out
+
+
+def mix_each(weights: Floats, values: Array) -> Floats:
+    """Blend weights (m, s) and each query's own values (m, s, e) to (m, e)."""
+    terms = np.where(weights[:, :, None] == 0, -0.0, weights[:, :, None] * values)
+    return np.asarray(terms.sum(axis=1, initial=-0.0))  # -0.0 is what adds nothing, even to -0.0
+
+
+# ---- the same by tiles -----------------------------------------------------------------------
+
+
+class Peak(NamedTuple):
+    """The partial answer of softmax, the plain mean and the hard limit: one entry a query."""
+
+    score: Floats  # (m,) the best score, and beside it the bias of the largest logit:
+    bias: Floats  # (m,) logits are kept in two parts, since score / T may overflow
+    mass: Floats  # (m,) the weights' sum, where the largest logit weighs 1
+    value: Floats  # (m, e) the blend
+
+
+class Kept(NamedTuple):
+    """The partial answer of top-k and of sparse weightings: the s entries that may still count."""
+
+    score: Floats  # (m, s), -inf where there is none
+    bias: Floats  # (m, s)
+    place: Any  # (m, s)
+    value: Floats | None  # (m, s, e); None where the values are at hand
+
+
+def _one_peak(bias: Any, settings: Any) -> bool:
+    """Tell whether one (score, mass, value) a query is enough to go on with."""
+    even = bias is None and settings["temperature"] in (0, np.inf)  # all that is left shares alike
+    return settings["top_k"] is None and (even or as_weighting(settings["weighting"]) == Entmax(1))
+
+
+def _tile(
+    query: Array, keys: Array, values: Array, where: Any, bias: Any, skip: Any, settings: Any
+) -> Peak | Kept:
+    """Return the partial answer of one tile."""
+    scores = score(query, keys, where, bias, skip, settings)
+    if settings["min_score"] is not None:
+        scores[scores < settings["min_score"]] = -np.inf
+    if not _one_peak(bias, settings):
+        place = np.broadcast_to(np.arange(len(keys)), scores.shape)
+        bias = np.zeros_like(scores) if bias is None else bias
+        return _prune(Kept(scores, bias, place, None), settings)
+    z, best, lift = logits(scores, bias, settings["temperature"])
+    weights = np.exp(z)
+    mass = weights.sum(axis=1)
+    shares = weights / np.where(mass == 0, 1, mass)[:, None]
+    return Peak(best[:, 0], lift[:, 0], mass, mix(shares, values, settings["temperature"] == 0))
+
+
+def _prune(kept: Kept, settings: Any) -> Kept:
+    """Drop what cannot count any more: what is not among the k best, or has left the support."""
+    top_k, score = settings["top_k"], kept.score
+    if top_k is not None:
+        order = ranking(score, kept.bias, settings["temperature"], kept.place)[:, :top_k]
+    else:
+        alive = weigh(score, kept.bias, **{**settings, "null_score": None}).weights != 0
+        score = np.where(alive, score, -np.inf)
+        order = np.argsort(~alive, axis=1, kind="stable")[:, : alive.sum(axis=1).max(initial=0)]
+    score, bias, place = (np.take_along_axis(x, order, axis=1) for x in (score, kept.bias, kept.place))
+    value = kept.value
+    if value is not None:
+        value = np.take_along_axis(value, order[:, :, None], axis=1)
+    return Kept(score, bias, place, value)
+
+
+def _merge(parts: list[Any], settings: Any) -> Any:
+    """Merge partial answers of the same queries."""
+    if len(parts) == 1:
+        return parts[0]
+    fields = list(zip(*parts, strict=True))
+    if isinstance(parts[0], Kept):
+        joined = (None if x[0] is None else np.concatenate(x, axis=1) for x in fields)
+        return _prune(Kept(*joined), settings)
+    score, bias, mass, value = (np.stack(x, axis=1) for x in fields)  # (m, p), value (m, p, e)
+    best = score.max(axis=1, keepdims=True)
+    z = tempered(score, best, settings["temperature"]) + bias
+    lift = z.max(axis=1, keepdims=True)
+    lift[lift == -np.inf] = 0
+    mass = mass * np.exp(z - lift)
+    total = mass.sum(axis=1)
+    shares = mass / np.where(total == 0, 1, total)[:, None]
+    return Peak(best[:, 0], lift[:, 0], total, mix_each(shares, value))
+
+
+def _silent(part: Peak, settings: Any) -> Peak:
+    """Return the silent entry as a partial answer; at T = 0 an entry wins against an equal one."""
+    score, hard = settings["null_score"], settings["temperature"] == 0
+    out = (part.score == np.inf) | (hard & (part.score >= score))
+    zero = np.zeros_like(part.bias)
+    return Peak(np.where(out, -np.inf, score), zero, 1.0 - out, np.zeros_like(part.value))
+
+
+def _finish(part: Any, settings: Any, values: Any = None) -> tuple[Floats, Any]:
+    """Let the silent entry in and end: the answers (m, e), and who reached something (m,)."""
+    if isinstance(part, Peak):
+        if settings["null_score"] is not None:
+            part = _merge([part, _silent(part, settings)], settings)
+        return part.value, part.mass > 0
+    options = {**settings, "top_k": None, "min_score": None}
+    scores, weights, null_weight = weigh(part.score, part.bias, **options)
+    reached = (scores > -np.inf).any(axis=1) | (null_weight > 0)
+    if values is None:
+        return mix_each(weights, part.value), reached
+    out = np.zeros((len(weights), values.shape[1]))
+    step = 1 + tile_columns(len(weights), weights.shape[1], 0) // max(1, values.shape[1])
+    for s in range(0, weights.shape[1], step):
+        some = slice(s, s + step)
+        out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
+    return out, reached
+
+
+def _by_tiles(query: Array, keys: Array, values: Array, masks: Any, columns: int, settings: Any) -> Any:
+    """Merge the partial answers of all tiles of entries, sixteen at a time."""
+    where, bias, skip = masks
+    parts: list[Any] = []
+    for j in range(0, max(len(keys), 1), columns):
+        c = slice(j, j + columns)
+        part = _tile(
+            query,
+            keys[c],
+            values[c],
+            None if where is None else where[:, c],
+            None if bias is None else bias[:, c],
+            None if skip is None else skip - j,
+            settings,
+        )
+        parts.append(part._replace(place=part.place + j) if isinstance(part, Kept) else part)
+        if len(parts) == 16:
+            parts = [_merge(parts, settings)]
+    return _merge(parts, settings)
+
+
+def _tile_shape(m: int, n: int, width: int, bias: Any, settings: Any) -> tuple[int, int]:
+    held = 0 if _one_peak(bias, settings) else 8 * min(n, settings["top_k"] or n)
+    rows, columns = tile_shape(m, n, width, held)
+    if isinstance(as_weighting(settings["weighting"]), Entmax):
+        return rows, columns
+    return max(1, rows * columns // max(n, 1)), max(n, 1)  # a callable weighs whole rows
+
+
+def answer(
+    query: Array,
+    keys: Array,
+    values: Array,
+    *,
+    where: Any = None,
+    bias: Any = None,
+    skip: Any = None,
+    **settings: Any,
+) -> tuple[Floats, Any]:
+    """Return the answers (m, e) in float64, and which queries reached something (m,).
+
+    The input is checked already: query (m, d), keys (n, d), values (n, e); `where` and `bias`
+    broadcast to (m, n); `skip` (m,) is the entry that each query leaves out, -1 for none.
+    """
+    m, n, e = len(query), len(keys), values.shape[1]
+    with np.errstate(all="ignore"):
+        rows, columns = _tile_shape(m, n, 2 * keys.shape[1] + e, bias, settings)
+        if rows >= m and columns >= n:
+            return plain(query, keys, values, where, bias, skip, settings)
+        full = [None if x is None else np.broadcast_to(x, (m, n)) for x in (where, bias)]
+        out, reached = np.empty((m, e)), np.empty(m, dtype=bool)
+        for i in range(0, m, rows):
+            r = slice(i, i + rows)
+            masks = [None if x is None else x[r] for x in (*full, skip)]
+            if columns >= n:
+                w, b, s = masks
+                out[r], reached[r] = plain(query[r], keys, values, w, b, s, settings)
+            else:
+                part = _by_tiles(query[r], keys, values, masks, columns, settings)
+                out[r], reached[r] = _finish(part, settings, values)
+        return out, reached
+
+
+class Explained(NamedTuple):
+    """Everything about a lookup but its value."""
+
+    scores: Floats  # (m, n) canonical, -inf for what step (1) took out
+    kept: Any  # (m, n) what steps (1) to (3) left
+    weights: Floats  # (m, n)
+    null_weight: Floats  # (m,)
+    logsumexp: Floats  # (m,)
+
+
+def explain(
+    query: Array,
+    keys: Array,
+    *,
+    where: Any = None,
+    bias: Any = None,
+    skip: Any = None,
+    **settings: Any,
+) -> Explained:
+    """Say why: takes what `answer` takes, and O(m n) memory."""
+    with np.errstate(all="ignore"):
+        scores = score(query, keys, where, bias, skip, settings, canonical=True)
+        kept, weights, null_weight = weigh(scores, bias, **settings)
+        total = log_sum_exp(kept, bias, settings["temperature"])
+        return Explained(scores, kept > -np.inf, weights, null_weight, total)
+
+
+# ---- partial answers ---------------------------------------------------------------------------
+
+
+class Partial:
+    """A part of an answer, over some of the entries; parts merge by ``+``, in any order.
+
+    Made by `SoftDict.partial`. It pickles, and it is small: the blend and a few numbers a query, or
+    the entries that may still count where `top_k` or a sparse weighting asks for them.
+
+    **Equivalent to:** ``peak = z.max(); mass = exp(z - peak).sum(); total = exp(z - peak) @ values``
+    for the logits ``z`` of the entries seen so far; ``finish`` returns ``total / mass``.
+
+    Notes
+    -----
+    The merge is that of Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+    ``+`` costs O(m e), or O(m s e) where s entries a query are kept.
+
+    Examples
+    --------
+    >>> from softdict import SoftDict
+    >>> low, high = SoftDict({0: 10.0, 1: 20.0}), SoftDict({2: 30.0, 3: 40.0})
+    >>> both = low.partial(1.5) + high.partial(1.5, offset=2)
+    >>> both.finish(), (low | high)[1.5]
+    (25.0, 25.0)
+    >>> low.partial(1.5) + low.at(temperature=2).partial(1.5)
+    Traceback (most recent call last):
+    ...
+    ValueError: temperature is 1.0 in one partial answer and 2.0 in the other, but ...
+    """
+
+    def __init__(self, state: Any, settings: dict[str, Any], shape: Any) -> None:
+        self._state, self._settings, self._shape = state, settings, shape
+
+    def __add__(self, other: object) -> Partial:
+        """Merge two partial answers of the same queries over different entries."""
+        if not isinstance(other, Partial):
+            return NotImplemented
+        ours, theirs = ({**p._settings, "shape": p._shape} for p in (self, other))
+        if self._state is None or other._state is None:  # over no entries at all: the identity
+            del ours["shape"], theirs["shape"]
+        for name, value in ours.items():
+            if value != theirs[name]:
+                raise ValueError(
+                    f"{name} is {value} in one partial answer and {theirs[name]} in the other, but "
+                    "one and the same was expected in a merge of partial answers. Ask all parts "
+                    "with the same queries and settings."
+                )
+        if self._state is None or other._state is None:
+            return self if other._state is None else other
+        with np.errstate(all="ignore"):
+            state = _merge([self._state, other._state], self._settings)
+        return Partial(state, self._settings, self._shape)
+
+    def finish(self) -> Any:
+        """Return the answer over all merged entries: zeros for a query that reached none."""
+        if self._state is None:
+            raise KeyError("no part of this answer holds an entry; merge it with one that does")
+        with np.errstate(all="ignore"):
+            value, _ = _finish(self._state, self._settings)
+        _, shape, dtype = self._shape
+        return value.item() if shape == () else value.reshape(shape).astype(dtype)
+
+    @property
+    def reached(self) -> Any:
+        """Tell which queries reached something, (m,)."""
+        with np.errstate(all="ignore"):
+            return _finish(self._state, self._settings)[1]
+
+
+def partial(
+    query: Array,
+    keys: Array,
+    values: Array,
+    *,
+    offset: int = 0,
+    where: Any = None,
+    bias: Any = None,
+    skip: Any = None,
+    shape: Any = None,
+    **settings: Any,
+) -> Partial:
+    """Return the partial answer over these entries; takes what `answer` takes.
+
+    `offset` is how many entries come before these, `shape` what to make of the answer (m, e) at the
+    end: its shape and dtype.
+    """
+    if not isinstance(as_weighting(settings["weighting"]), Entmax):
+        raise TypeError(
+            f"weighting is {settings['weighting']!r}, a function of whole rows, but a partial "
+            "answer sees a part of each row. Use a named weighting or Entmax(alpha)."
+        )
+    m, n, e = len(query), len(keys), values.shape[1]
+    masks = [None if x is None else np.broadcast_to(x, (m, n)) for x in (where, bias)]
+    with np.errstate(all="ignore"):
+        columns = tile_columns(m, n, 2 * keys.shape[1] + e)
+        state = _by_tiles(query, keys, values, [*masks, skip], columns, settings)
+    if isinstance(state, Kept):
+        near = values[state.place].astype(np.float64) if n else np.zeros((m, 0, e))
+        state = state._replace(place=state.place + offset, value=near)
+    widths = f"d = {keys.shape[1]}, e = {e}, m = {m}"
+    return Partial(state, settings, (widths, *(shape or ((m, e), np.dtype(np.float64)))))
+
+
+# ---- the public functions ------------------------------------------------------------------------
+
+
+def check_settings(**settings: Any) -> dict[str, Any]:
+    """Return the settings given, checked and normalized."""
+    for name, value in settings.items():
+        if name == "similarity":
+            as_similarity(value)
+        elif name == "weighting":
+            as_weighting(value)
+        elif name == "temperature":
+            settings[name] = _real(name, value, lambda t: t >= 0, "one number of at least 0")
+        elif name == "top_k":
+            whole = is_number(value) and value == int(value) and not isinstance(value, float)
+            if value is not None and not (whole and value >= 1):
+                raise (ValueError if whole else TypeError)(
+                    f"top_k is {value!r}, but a whole number of at least 1, or None, was expected "
+                    "among the settings. Say how many entries may share the answer."
+                )
+            settings[name] = value if value is None else int(value)
+        elif name == "min_score" and value is not None:
+            settings[name] = _real(name, value, lambda s: s == s, "a number or None")
+        elif name == "null_score" and value is not None:
+            settings[name] = _real(name, value, np.isfinite, "a finite number or None")
+        elif name not in DEFAULTS:
+            raise TypeError(
+                f"{name!r} is no setting, but one of {', '.join(DEFAULTS)} was expected. Check the spelling."
+            )
+    return settings
+
+
+def _real(name: str, value: Any, valid: Any, expected: str) -> float:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if not is_number(value) or not valid(value):
+        raise (ValueError if is_number(value) else TypeError)(
+            f"{name} is {value!r}, but {expected} was expected among the settings. "
+            "Small temperatures give hard answers, large ones the plain mean."
+            if name == "temperature"
+            else f"{name} is {value!r}, but {expected} was expected among the settings. "
+            "It is measured in scores, which sd.lookup(query).scores shows."
+        )
+    return float(value)
+
+
+def _each(call: Call) -> Any:
+    """Go through the leading axes: yield the place, and what stands there."""
+    for at in np.ndindex(call.lead):
+        yield (
+            at,
+            call.query[at],
+            call.keys[at],
+            {
+                "where": None if call.where is None else call.where[at],
+                "bias": None if call.bias is None else call.bias[at],
+            },
+        )
+
+
+def soft_lookup(
+    query: Any,
+    keys: Any,
+    values: Any,
+    *,
+    similarity: Any = "gaussian",
+    temperature: float = 1.0,
+    weighting: Any = "softmax",
+    where: Any = None,
+    bias: Any = None,
+    top_k: int | None = None,
+    min_score: float | None = None,
+    null_score: float | None = None,
+) -> Any:
+    """Blend the values in the shares that the query gives their keys.
+
+    Gaussian by default; `similarity="scaled_dot"` makes it the attention of the Transformer.
+
+    **Equivalent to:** ``scores = -((query - keys) ** 2).sum(-1) / 2; w = np.exp(scores /
+    temperature); value = (w / w.sum()) @ values``
+
+    Parameters
+    ----------
+    query : array of shape (..., m, d) or (d,)
+        What is asked: m queries, or one. With plain numbers as keys, (m,) or ().
+    keys : array of shape (..., n, d) or (n,)
+        What the entries answer to. Leading axes broadcast.
+    values : array of shape (..., n, e) or (n,)
+        What the entries hold.
+    similarity : str, InverseDistance, Bilinear or callable
+        "gaussian" ``-|q-k|^2/2``, "laplacian" ``-|q-k|_1``, "cosine", "dot", "scaled_dot"
+        ``q.k/sqrt(d)``, or a function of (m, d) and (b, d) to (m, b) that treats each pair alone.
+    temperature : float
+        From 0 (the best entries alone, exactly) to infinity (the plain mean), in score units.
+    weighting : str, Entmax or callable
+        "softmax", "sparsemax", "entmax15", or a function of logits (m, n), -inf for what is out.
+    where : array of bool, broadcast to (..., m, n)
+        True takes part. A single query takes (n,).
+    bias : array, broadcast to (..., m, n)
+        Added to the logits: the logarithm of a prior weight, finite or -inf.
+    top_k : int, optional
+        Only so many entries share, the earlier first among equals.
+    min_score : float, optional
+        Entries that score lower take no part.
+    null_score : float, optional
+        The score of a silent entry that is worth zero: "nothing here matches".
+
+    Returns
+    -------
+    array of shape (..., m, e)
+        Without m for a single query, without e for values (n,). The dtype of query, keys and values
+        together. Zeros where a query has no entry to look at.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong kinds, shapes and ranges.
+
+    Notes
+    -----
+    Kernel regression: Nadaraya, "On estimating regression", 1964; attention: Vaswani et al.,
+    "Attention is all you need", 2017. Time O(m n (d + e)), memory beyond the answer within the
+    budget of `softdict._backend`. Ties share. What is masked is never touched; unmasked NaN passes
+    through; a score of infinity leaves only its like.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from softdict import soft_lookup
+    >>> keys, values = np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0])
+    >>> float(soft_lookup(0.9, keys, values).round(3))
+    1.945
+    >>> float(soft_lookup(0.9, keys, values, temperature=0))  # hard: the nearest
+    2.0
+    >>> float(soft_lookup(50.0, keys, values, temperature=0.01))  # far away: still the nearest
+    3.0
+    >>> soft_lookup(0.9, keys, values, temperature=-1)
+    Traceback (most recent call last):
+    ...
+    ValueError: temperature is -1, but one number of at least 0 was expected among the settings. ...
+    """
+    settings = check_settings(
+        similarity=similarity,
+        temperature=temperature,
+        weighting=weighting,
+        top_k=top_k,
+        min_score=min_score,
+        null_score=null_score,
+    )
+    call = arrange(query, keys, values, where, bias, widths(similarity))
+    assert call.values is not None
+    out = np.empty((*call.lead, call.query.shape[-2], call.values.shape[-1]))
+    for at, q, k, masks in _each(call):
+        out[at] = answer(q, k, call.values[at], **masks, **settings)[0]
+    out = out[..., 0] if call.scalar else out
+    out = out.take(0, axis=len(call.lead)) if call.single else out
+    with np.errstate(over="ignore"):
+        return out.astype(call.dtype)[()]
+
+
+def lookup_weights(
+    query: Any,
+    keys: Any,
+    *,
+    similarity: Any = "gaussian",
+    temperature: float = 1.0,
+    weighting: Any = "softmax",
+    where: Any = None,
+    bias: Any = None,
+    top_k: int | None = None,
+    min_score: float | None = None,
+    null_score: float | None = None,
+) -> Any:
+    """Return the shares in which `soft_lookup` blends the values; each row sums to one.
+
+    Gaussian by default; takes what `soft_lookup` takes but the values. With a `null_score` the rest
+    to one is the silent entry's share; a query with no entry to look at gets zeros.
+
+    **Equivalent to:** ``soft_lookup(query, keys, np.eye(n), ...)``
+
+    Returns
+    -------
+    array of shape (..., m, n)
+        Without m for a single query: O(m n) memory, in the dtype of query and keys together.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `soft_lookup`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from softdict import lookup_weights
+    >>> w = lookup_weights([1.0, 0.1], np.array([[1, 0], [0, 1], [3, 3]]))
+    >>> w.round(3), float(w.sum().round(12))
+    (array([0.71 , 0.289, 0.001]), 1.0)
+    >>> lookup_weights([1.0, 0.1], np.array([[1, 0], [0, 1], [3, 3]]), similarity="dot").round(3)
+    array([0.088, 0.036, 0.876])
+    >>> lookup_weights([1.0], np.eye(2))
+    Traceback (most recent call last):
+    ...
+    ValueError: query has width 1 and keys have width 2, but widths 2 and 2 were expected in ...
+    """
+    settings = check_settings(
+        similarity=similarity,
+        temperature=temperature,
+        weighting=weighting,
+        top_k=top_k,
+        min_score=min_score,
+        null_score=null_score,
+    )
+    call = arrange(query, keys, None, where, bias, widths(similarity))
+    out = np.empty((*call.lead, call.query.shape[-2], call.keys.shape[-2]))
+    with np.errstate(all="ignore"):
+        for at, q, k, masks in _each(call):
+            scores = score(q, k, masks["where"], masks["bias"], None, settings)
+            out[at] = weigh(scores, masks["bias"], **settings).weights
+    out = out.take(0, axis=len(call.lead)) if call.single else out
+    return out.astype(call.dtype)[()]

@@ -1,0 +1,541 @@
+"""Text for the terminal from plain arrays: the highlighter of one lookup, the matrix of many.
+
+What is shown is what was returned, rounded so that it stays true: 100% only where it is all, <0.1%
+where it is little but not nothing. What a key or a value holds can never move the cursor.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import reprlib
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+BOLD, DIM, INK = "1", "2", "33"
+
+# ---- text that fits ----------------------------------------------------------------------------
+
+
+def encodable(text: str) -> bool:
+    """Tell whether standard output can show a text."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
+def columns(text: str) -> int:
+    """Count the terminal columns that a text takes."""
+    return sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if character.isascii():
+        return 1
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def printable(text: str) -> str:
+    r"""Escape what would move the cursor, hide, or fail to print.
+
+    >>> print(printable("a\nb\x1b[2J"))
+    a\nb\x1b[2J
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() and encodable(c) else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def clip(text: str, width: int) -> str:
+    """Shorten a text to a number of columns.
+
+    >>> clip("attention", 7), clip("attention", 2)
+    ('atte...', '..')
+    """
+    if columns(text) <= width:
+        return text
+    dots = "..."[: max(width, 0)]
+    room, kept = width - len(dots), []
+    for c in text:
+        room -= _columns(c)
+        if room < 0:
+            break
+        kept.append(c)
+    return "".join(kept) + dots
+
+
+def pad(text: str, width: int, right: bool = False) -> str:
+    """Clip a text or fill it up with spaces, at its left where it shall stand at the right."""
+    text = clip(text, width)
+    space = " " * (width - columns(text))
+    return space + text if right else text + space
+
+
+def terminal(width: int | None = None, color: bool | None = None) -> tuple[int, bool]:
+    """Return the width of the terminal and whether it shows color, where they are not given."""
+    if width is None:
+        width = shutil.get_terminal_size().columns
+    if color is None:
+        tty = getattr(sys.stdout, "isatty", lambda: False)
+        color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and bool(tty())
+    return max(width, 1), color
+
+
+def paint(text: str, style: str, color: bool) -> str:
+    """Give a text a style: its columns stay as they are."""
+    return f"\x1b[{style}m{text}\x1b[0m" if color and text else text
+
+
+# ---- numbers that stay true ----------------------------------------------------------------------
+
+
+def number(x: float) -> str:
+    """Write a number with four significant digits, whole numbers whole.
+
+    >>> number(2.0), number(-1.23456), number(1e-300), number(12345.678), number(-float("inf"))
+    ('2', '-1.235', '1e-300', '12345.7', '-inf')
+    """
+    x = float(x)
+    if not math.isfinite(x) or abs(x) >= 1e10:
+        return f"{x:.4g}"
+    if x == int(x):
+        return str(int(x))
+    return f"{x:.1f}" if abs(x) >= 1e4 else f"{x:.4g}"
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage that claims neither all nor nothing where that is not so.
+
+    >>> [percent(share) for share in (1, 1 - 1e-9, 0.677, 1e-9, 0)]
+    ['100%', '99.9%', '67.7%', '<0.1%', '0%']
+    """
+    if share in (0, 1):
+        return f"{share * 100:.0f}%"
+    if 0 < share < 0.001:
+        return "<0.1%"
+    if 0.999 < share < 1:
+        return "99.9%"
+    return f"{100 * share:.1f}%"
+
+
+def _decimal(share: float) -> str:
+    """Write a share of a matrix, or a sum of them."""
+    if share == int(share):
+        return str(int(share))
+    if 0 < share < 0.001:
+        return "<.001"
+    if 0.999 < share < 1:
+        return "0.999"
+    return f"{share:.3f}" if share < 1 else f"{share:.2f}" if share < 100 else f"{share:.0f}"
+
+
+def _sum(shares: Any, digits: int = 12) -> float:
+    """Add shares, without the rounding errors that would show as 99.9%."""
+    return round(float(np.sum(shares)), digits) or float(np.max(shares, initial=0.0))
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+def short(value: Any, width: int = 40) -> str:
+    r"""Write any value in one line of at most `width` columns.
+
+    **Equivalent to:** ``repr(value)`` without line ends, its numbers rounded, its middle left out.
+
+    Parameters
+    ----------
+    value : object
+        A number, a vector, a string, anything.
+    width : int
+        The largest number of terminal columns.
+
+    Returns
+    -------
+    str
+        Without control characters, whatever the value's own `repr` holds.
+
+    Raises
+    ------
+    TypeError
+        If `width` is not a number. A `repr` that fails does not make this one fail.
+
+    Notes
+    -----
+    Of a long vector only the first components are read. NaN and infinity show as they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> short(2 / 3), short("two\nlines"), short((1.0, 0.0)), short(None)
+    ('0.6667', "'two\\nlines'", '(1, 0)', 'None')
+    >>> short(np.linspace(0, 1, 384))
+    '[0, 0.002611, 0.005222, ...] of 384'
+    >>> short("much longer than that", 10)
+    "'much l..."
+    """
+    return clip(printable(_text(value, width)), width)
+
+
+def _text(value: Any, width: int) -> str:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (float, np.floating)):
+        return number(float(value))
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
+        return _vector(value, width)
+    if type(value) is tuple and value and all(isinstance(x, float) for x in value):
+        comma = "," if len(value) == 1 else ""
+        return f"({_vector(np.asarray(value), width)[1:]}".replace("]", f"{comma})")
+    if type(value) is str:
+        return repr(value[: 2 * width + 8])
+    brief = reprlib.Repr()
+    brief.maxstring = brief.maxother = brief.maxlong = max(width, 8) + 8
+    return brief.repr(value)
+
+
+def _vector(array: Any, width: int) -> str:
+    """Write an array: the first components, and how many there are."""
+    whole = array.size <= 16
+    if array.ndim == 1:
+        text = ", ".join(number(x) for x in array[:16])
+        if whole and len(text) + 2 <= width:
+            return f"[{text}]"
+        first = ", ".join(number(x) for x in array[:3])
+        return f"[{first}, ...] of {len(array)}" if len(array) > 3 else f"[{text}]"
+    if whole:
+        return f"[{', '.join(_vector(row, width) for row in array)}]"
+    return f"array of {' x '.join(map(str, array.shape))}"
+
+
+def label(name: Any, width: int = 40) -> str:
+    """Write the name of an entry or a query: a text without its quotes."""
+    if isinstance(name, str) and name.strip() == name != "":
+        return clip(printable(name[: 4 * width + 4]), width)
+    return short(name, width)
+
+
+def named(function: Any) -> str:
+    """Write the name of a similarity: its word, its record, or the function's own name."""
+    return label(getattr(function, "__name__", function))
+
+
+# ---- the highlighter -----------------------------------------------------------------------------
+
+
+def ink(share: float, width: int, color: bool = False) -> str:
+    """Draw a share of 1 as a bar of a share of `width` columns; not nothing where it is not 0.
+
+    >>> len(ink(0.5, 10)), ink(0, 10)
+    (5, '')
+    """
+    if not share > 0 or width < 1:
+        return ""
+    eighths = max(1, round(min(share, 1) * width * 8))
+    if encodable("█▏"):
+        bar = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+    else:
+        bar = "#" * max(1, round(eighths / 8))
+    return paint(bar, INK, color)
+
+
+def highlighter(
+    query: Any,
+    keys: Sequence[Any],
+    scores: Any,
+    weights: Any,
+    values: Any,
+    *,
+    order: Sequence[int],
+    similarity: Any,
+    temperature: float,
+    hard: Any,
+    soft: Any,
+    effective: float,
+    null_weight: float = 0.0,
+    count: int | None = None,
+    width: int | None = None,
+    color: bool | None = None,
+    limit: int = 12,
+) -> str:
+    """Show one lookup as a highlighter would: much ink on what answers much.
+
+    **Equivalent to:** ``for j in order: print(keys[j], scores[j], weights[j], "#" * round(30 *
+    weights[j]))``, then the hard answer beside the soft one.
+
+    Parameters
+    ----------
+    query : object
+        What was asked.
+    keys, values : sequence of n objects
+        The entries; `values` may be None, and is shown where the terminal is wide enough.
+    scores, weights : array of n numbers
+        How well each entry matches, and its share in [0, 1].
+    order : sequence of int
+        The entries that take part, best first.
+    similarity, temperature : object, float
+        The settings that the first line names.
+    hard, soft : object
+        The best entry's value and the blend; `soft` is None where values cannot blend.
+    effective : float
+        On how many entries the answer rests, in [0, n].
+    null_weight : float
+        The share of the silent entry, in [0, 1].
+    count : int, optional
+        How many entries there are, by default all in `keys`.
+    width : int, optional
+        Terminal columns, by default those of the terminal, or 80. No line is wider.
+    color : bool, optional
+        By default where standard output is a terminal, NO_COLOR is not set and TERM is not "dumb".
+    limit : int
+        How many entries get a line of their own.
+
+    Returns
+    -------
+    str
+        Lines without a line end at the last. Percentages say 100% and 0% only where that is exact.
+
+    Raises
+    ------
+    IndexError
+        If `order` names an entry that `keys` does not have.
+
+    Notes
+    -----
+    Time O(limit + n). NaN and infinite scores are shown as they are; with nothing in `order` it
+    says so. Where an answer rests on more than half, or on fewer than 1.01, of 8 entries or more
+    it says that too, and what to do.
+
+    Examples
+    --------
+    >>> print(highlighter("kitten", ["cat", "dog"], [-0.1, -1.2], [0.75, 0.25], [4.0, 8.0],
+    ...                   order=[0, 1], similarity="gaussian", temperature=1.0, hard=4.0, soft=5.0,
+    ...                   effective=1.75, width=60, color=False))
+    kitten asks 2 entries (gaussian, T = 1)
+    entry  value  score  share
+    cat    4       -0.1  75.0%  ███████████▎
+    dog    8       -1.2  25.0%  ███▊
+    hard: 4   soft: 5
+    rests on 1.75 of 2 entries
+    """
+    width, color = terminal(width, color)
+    n = len(keys) if count is None else count
+    shown = list(order[: len(order) if len(order) == limit + 1 else limit])
+    lines = [paint(line, BOLD, color) for line in _title(query, n, similarity, temperature, width)]
+    rows = [(label(keys[j], 60), values, number(scores[j]), float(weights[j]), j) for j in shown]
+    if null_weight > 0:
+        rows.append(("(nothing matches)", None, "", null_weight, -1))
+    lines += _rows(rows, width, color) if rows else []
+
+    rest, out = order[len(shown) :], n - len(order)
+    if len(rest):
+        share = percent(_sum(np.asarray(weights)[np.asarray(rest)]))
+        lines.append(f"... and {len(rest)} more {_entries(len(rest))} share {share}")
+    if out > 0:
+        lines.append(f"{_entries(out, True)} take{'s' if out == 1 else ''} no part")
+    lines += [paint(line, BOLD, color) for line in _side_by_side(hard, soft, width)]
+    lines += wrap(_resting(effective, n), width)
+    return "\n".join(line if "\x1b" in line else clip(line, width) for line in lines)
+
+
+def _title(query: Any, n: int, similarity: Any, temperature: float, width: int) -> list[str]:
+    ask = f"asks {_entries(n, True)} ({named(similarity)}, T = {number(temperature)})"
+    asker = label(query, width)
+    whole = f"{asker} {ask}"
+    return [whole] if columns(whole) <= width else [asker, *wrap(ask, width)]
+
+
+def _entries(n: int, counted: bool = False) -> str:
+    return f"{n} " * counted + ("entry" if n == 1 else "entries")
+
+
+def _rows(rows: list[tuple[str, Any, str, float, int]], width: int, color: bool) -> list[str]:
+    """Lay out the lines of the entries: key, value, score, percentage, bar, as they fit."""
+    scored, valued = width >= 24, width >= 60 and rows[0][1] is not None
+    shares = [percent(row[3]) for row in rows]
+    share_width = max(map(len, [*shares, "share" * scored]))
+    score_width = max(len("score"), *(len(row[2]) for row in rows)) if scored else -2
+    room = width - share_width - score_width - 4
+    bar_width = min(24, room // 3) if width >= 32 else 0
+    room -= bar_width + 2 * (bar_width > 0)
+    key_width = max(map(columns, ["entry" * scored, *(row[0] for row in rows)]))
+    key_width = max(1, min(key_width, room * 3 // 5 if valued else room))
+    room -= key_width + 2
+    held = [short(row[1][row[4]], room) if valued and row[1] is not None else "" for row in rows]
+    value_width = min(max(map(columns, ["value", *held])), room)
+
+    def line(key: str, value: str, score: str, share: str) -> str:
+        cells = [pad(key, key_width)]
+        if valued:
+            cells.append(pad(value, value_width))
+        if scored:
+            cells.append(pad(score, score_width, right=True))
+        return clip("  ".join([*cells, pad(share, share_width, right=True)]), width)
+
+    lines = [paint(line("entry", "value", "score", "share"), DIM, color)] if scored else []
+    for (key, _, score, weight, _), value, share in zip(rows, held, shares, strict=True):
+        bar = ink(weight, bar_width, color)
+        lines.append(line(key, value, score, share) + (bar and f"  {bar}"))
+    return lines
+
+
+def _side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
+    """Put the hard answer beside the soft one, or below each other where that is too narrow."""
+    blend = "no blend" if soft is None else soft
+    left, right = label(hard, width), label(blend, width)
+    if columns(left) + columns(right) + 15 > width:
+        if width < 40:
+            return [clip(f"hard: {left}", width), clip(f"soft: {right}", width)]
+        half = (width - 15) // 2
+        left = label(hard, max(half, width - 15 - columns(right)))
+        right = label(blend, width - 15 - columns(left))
+    return [f"hard: {left}   soft: {right}"]
+
+
+def _resting(effective: float, n: int) -> str:
+    """Say on how many entries an answer rests, and what to do where that is too many or one."""
+    said = f"rests on {number(effective)} of {_entries(n, True)}"
+    if n < 8 or not effective:
+        return said
+    if effective > n / 2:
+        return f"{said}: over half of them; `calibrate` finds a sharper temperature"
+    if effective < 1.01:
+        return f"{said}: on one alone; `calibrate` finds a softer temperature"
+    return said
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break a text into lines of at most `width` columns, at spaces where there are any.
+
+    >>> wrap("a few words", 7), wrap("unbreakable", 7), wrap("", 7)
+    (['a few', 'words'], ['unbreak', 'able'], [''])
+    """
+    if columns(text) <= width:
+        return [text]
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and columns(lines[-1]) + 1 + columns(word) <= width:
+            lines[-1] += f" {word}"
+            continue
+        lines.append("")
+        for c in word:
+            if lines[-1] and columns(lines[-1]) + _columns(c) > width:
+                lines.append("")
+            lines[-1] += c
+    return lines[1:]
+
+
+# ---- the matrix ----------------------------------------------------------------------------------
+
+
+def matrix(
+    queries: Iterable[Any],
+    keys: Sequence[Any],
+    weights: Any,
+    *,
+    null_weight: Any = None,
+    width: int | None = None,
+    limit: int = 12,
+) -> str:
+    """Show a batch of lookups: the query asks (down), the entry answers (across).
+
+    **Equivalent to:** ``print(weights.round(3), weights.sum(axis=1), weights.sum(axis=0))``
+
+    Parameters
+    ----------
+    queries : iterable of m objects
+        What was asked, one a row.
+    keys : sequence of n objects
+        Who answers, one a column.
+    weights : array of shape (m, n)
+        The shares, each in [0, 1].
+    null_weight : array of shape (m,), optional
+        The shares of the silent entry; a column of their own where any is above 0.
+    width : int, optional
+        Terminal columns, by default those of the terminal, or 80. No line is wider.
+    limit : int
+        How many rows, and at most how many columns, are shown.
+
+    Returns
+    -------
+    str
+        Sums are over all rows and columns, those left out ('...') too; a row's sum counts the
+        silent entry, so it is 1, or 0 for a query that reached nothing.
+
+    Raises
+    ------
+    ValueError
+        If `weights` has not two axes.
+
+    Notes
+    -----
+    Time O(m n). Rows sum to 1, columns need not: a column's sum is how much is heard of an entry.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(matrix(["it", "animal"], ["it", "animal"], np.array([[0.1, 0.9], [0.25, 0.75]])))
+    query asks (down), entry answers (across)
+               it  animal  sum
+    it      0.100   0.900    1
+    animal  0.250   0.750    1
+    sum     0.350    1.65    2
+    """
+    width, _ = terminal(width)
+    weights = np.asarray(weights, dtype=np.float64)
+    if weights.ndim != 2:
+        raise ValueError(
+            f"weights has {weights.ndim} axes, but (m, n) was expected in a matrix of lookups. "
+            "Give one row a query."
+        )
+    m, n = weights.shape
+    null = np.zeros(m) if null_weight is None else np.asarray(null_weight)
+    queries = list(queries)
+    rows = list(range(m if m <= limit + 1 else limit))
+    names = [label(queries[i], max(6, width // 4)) for i in rows]
+    names_width = min(max(map(columns, [*names, "sum"])), max(width // 4, 3))
+
+    def column(head: str, cells: list[str], total: str) -> list[str]:
+        if m > len(rows):
+            cells = [*cells, "..."]
+        cells = [head, *cells, total]
+        size = max(map(columns, cells))
+        return [pad(cell, size, right=True) for cell in cells]
+
+    first = ["", *names, *(["..."] if m > len(rows) else []), "sum"]
+    left = [pad(cell, names_width) for cell in first]
+    sums = [_sum([*weights[i], null[i]], 6) for i in range(m)]
+    right = [column("sum", [_decimal(sums[i]) for i in rows], _decimal(_sum(sums, 6)))]
+    if (null > 0).any():
+        cells = [_decimal(null[i]) for i in rows]
+        right.insert(0, column("(nothing)", cells, _decimal(_sum(null, 6))))
+    dots = column("...", ["..." for _ in rows], "...")
+
+    middle: list[list[str]] = []
+    fixed = names_width + sum(2 + len(c[0]) for c in right)
+    for j in range(min(n, limit)):
+        cells = [_decimal(weights[i, j]) for i in rows]
+        new = column(label(keys[j], 8), cells, _decimal(_sum(weights[:, j], 6)))
+        room = width - fixed - (2 + len(dots[0]) if j < n - 1 else 0)
+        if sum(2 + columns(c[0]) for c in [*middle, new]) > room:
+            break
+        middle.append(new)
+    if len(middle) < n:
+        middle.append(dots)
+    table = ["  ".join(cells).rstrip() for cells in zip(left, *middle, *right, strict=True)]
+    axes = wrap("query asks (down), entry answers (across)", width)
+    more = f"{m} queries, {_entries(n, True)}"
+    cut = [more] if m > len(rows) or len(keys) > len(middle) else []
+    return "\n".join(clip(line, width) for line in [*axes, *table, *cut])

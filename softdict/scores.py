@@ -1,0 +1,255 @@
+"""How alike are query and key? The named similarities, each scoring one pair from that pair alone.
+
+BLAS gives equal keys unequal scores, because it sums in an order that depends on where a key stands
+in the matrix. A lookup that must find ties and winners cannot live with that. So every score here
+is *canonical*: a fixed sequence of float64 operations on one query and one key.
+
+Distances take differences first. The expansion ``|q|^2 - 2 q.k + |k|^2`` would lose all digits of
+two close points that are far from the origin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from softdict._checks import Array, Floats, numbers, shape_text
+
+#: Up to this width a sum runs coordinate by coordinate over whole tiles; above, along each pair.
+FEW = 6
+
+
+class Similarity(NamedTuple):
+    """One way to score: `score` maps (m, d) and (b, d) to (m, b)."""
+
+    name: str
+    score: Callable[[Floats, Floats], Floats]
+    #: The score of an exact hit, where a hit must rank before everything else.
+    hit: float | None = None
+    #: False where `score` may round differently from pair to pair (a user's callable).
+    canonical: bool = True
+
+
+# ---- sums over coordinates, in an order that depends on the width alone ----------------------
+
+
+def _dot(q: Floats, k: Floats) -> Floats:
+    """Return the inner products of q (m, d) and k (b, d), (m, b)."""
+    if q.shape[1] > FEW:
+        return np.einsum("md,bd->mb", q, k)  # its own loops, not BLAS: each pair by itself
+    out = np.zeros((len(q), len(k)))
+    for a, b in zip(q.T, k.T, strict=True):
+        out += a[:, None] * b
+    return out
+
+
+def _sum_of_differences(q: Floats, k: Floats, power: int) -> Floats:
+    """Return the sums of ``|q - k| ** power``, (m, b), for the power 1 or 2."""
+    if q.shape[1] > FEW:
+        if len(q) > len(k):
+            return _sum_of_differences(k, q, power).T
+        out, diff = np.empty((len(q), len(k))), np.empty_like(k)
+        for row, query in zip(out, q, strict=True):  # one (b, d) buffer, which stays in the cache
+            np.subtract(k, query, out=diff)
+            if power == 2:
+                np.einsum("bd,bd->b", diff, diff, out=row)
+            else:
+                np.abs(diff, out=diff).sum(axis=1, out=row)
+        return out
+    out = np.zeros((len(q), len(k)))
+    for a, b in zip(q.T, k.T, strict=True):
+        difference = a[:, None] - b
+        out += np.abs(difference) if power == 1 else difference * difference
+    return out
+
+
+def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
+    """Put every pair that is no exact hit behind the exact hits, whatever underflowed."""
+    i, j = np.nonzero(scores >= hit)
+    missed = (q[i] != k[j]).any(axis=1)
+    scores[i[missed], j[missed]] = np.nextafter(hit, -np.inf)
+    return scores
+
+
+# ---- the similarities --------------------------------------------------------------------------
+
+
+def _gaussian(q: Floats, k: Floats) -> Floats:
+    return _behind_hits(0.0 - _sum_of_differences(q, k, 2) / 2, 0.0, q, k)
+
+
+def _laplacian(q: Floats, k: Floats) -> Floats:
+    return 0.0 - _sum_of_differences(q, k, 1)
+
+
+def _scaled_dot(q: Floats, k: Floats) -> Floats:
+    return _dot(q, k) / math.sqrt(max(q.shape[1], 1))  # width 0: all keys alike
+
+
+def _cosine(q: Floats, k: Floats) -> Floats:
+    # Powers of two bring every vector to a length near one, exactly, so that no square overflows
+    # or underflows. For equal vectors sqrt(x * x) is x again: the ratio is exactly 1.
+    q, k = _near_one(q), _near_one(k)
+    squares = _squares(q)[:, None] * _squares(k)
+    cosine = _dot(q, k) / np.sqrt(np.where(squares == 0, 1, squares))
+    return np.clip(cosine, -1, 1)
+
+
+def _near_one(x: Floats) -> Floats:
+    exponent = np.frexp(np.abs(x).max(axis=1, initial=0))[1]
+    return np.ldexp(x, -exponent[:, None])
+
+
+def _squares(x: Floats) -> Floats:
+    # Summed in the same order as _dot sums, so that equal vectors agree to the last bit.
+    if x.shape[1] > FEW:
+        return np.einsum("md,md->m", x, x)
+    return sum((column * column for column in x.T), np.zeros(len(x)))
+
+
+class InverseDistance:
+    """Score by inverse squared distance: ``-log(|q - k|^2 + delta)``.
+
+    With softmax and temperature 1 the weights are proportional to ``1 / (|q - k|^2 + delta)``.
+
+    **Equivalent to:** ``-np.log(((q - k) ** 2).sum(-1) + delta)``
+
+    Parameters
+    ----------
+    delta : float
+        At least 0, in squared key units. At 0 an exact hit scores infinity and answers alone.
+
+    Notes
+    -----
+    Inverse distance weighting: Shepard, "A two-dimensional interpolation function for
+    irregularly-spaced data", 1968. Cost O(m n d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from softdict import InverseDistance, lookup_weights
+    >>> lookup_weights(0.0, np.array([1.0, 2.0]), similarity=InverseDistance(0.0)).round(3)
+    array([0.8, 0.2])
+    >>> InverseDistance(-1)
+    Traceback (most recent call last):
+    ...
+    ValueError: delta is -1, but a finite number of at least 0 was expected in InverseDistance. ...
+    """
+
+    def __init__(self, delta: float = 1e-6) -> None:
+        if not (0 <= delta < math.inf):
+            raise ValueError(
+                f"delta is {delta!r}, but a finite number of at least 0 was expected in "
+                "InverseDistance. Use a small positive number to round off the peak at each key."
+            )
+        self.delta = float(delta)
+
+    def __repr__(self) -> str:
+        return f"InverseDistance({self.delta!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InverseDistance) and self.delta == other.delta
+
+    def __hash__(self) -> int:
+        return hash(self.delta)
+
+    def _score(self, q: Floats, k: Floats) -> Floats:
+        scores = 0.0 - np.log(_sum_of_differences(q, k, 2) + self.delta)
+        hit = -math.log(self.delta) if self.delta else math.inf
+        return _behind_hits(scores, hit, q, k)
+
+
+class Bilinear:
+    """Score by a learned inner product: ``q @ W @ k``.
+
+    **Equivalent to:** ``q @ W @ k.T``
+
+    Parameters
+    ----------
+    W : array of shape (d_q, d_k)
+        Finite numbers. Queries have width d_q, keys width d_k.
+
+    Notes
+    -----
+    Luong, Pham, Manning, "Effective approaches to attention-based neural machine translation",
+    2015 ("general" score). Cost O(m d_q d_k + m n d_k).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from softdict import Bilinear, soft_lookup
+    >>> swap = Bilinear([[0, 1], [1, 0]])
+    >>> float(soft_lookup([9, 0], np.eye(2), np.array([1.0, 2.0]), similarity=swap).round(3))
+    2.0
+    """
+
+    def __init__(self, W: Any) -> None:
+        matrix = np.array(numbers(W, "W of Bilinear"), dtype=np.float64)
+        if matrix.ndim != 2 or not np.isfinite(matrix).all():
+            raise ValueError(
+                f"W has shape {shape_text(matrix.shape)}, but a finite matrix (d_q, d_k) was "
+                "expected in Bilinear. Pass one row per query component, one column per key's."
+            )
+        matrix.flags.writeable = False
+        self.W = matrix
+
+    def __repr__(self) -> str:
+        return f"Bilinear(W of shape {shape_text(self.W.shape)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bilinear) and np.array_equal(self.W, other.W)
+
+    def __hash__(self) -> int:
+        return hash(self.W.tobytes())
+
+    def _score(self, q: Floats, k: Floats) -> Floats:
+        asked = np.zeros((len(q), self.W.shape[1]))
+        for column, row in zip(q.T, self.W, strict=True):  # BLAS would sum by place, not by pair
+            asked += column[:, None] * row
+        return _dot(asked, k)
+
+
+NAMED = {
+    "gaussian": Similarity("gaussian", _gaussian, hit=0.0),
+    "laplacian": Similarity("laplacian", _laplacian, hit=0.0),
+    "cosine": Similarity("cosine", _cosine),
+    "dot": Similarity("dot", _dot),
+    "scaled_dot": Similarity("scaled_dot", _scaled_dot),
+}
+
+
+def as_similarity(similarity: Any) -> Similarity:
+    """Return the record of a similarity's name, of an InverseDistance or Bilinear, or a callable."""
+    if isinstance(similarity, str) and similarity in NAMED:
+        return NAMED[similarity]
+    if isinstance(similarity, (InverseDistance, Bilinear)):
+        return Similarity(repr(similarity), similarity._score)
+    if callable(similarity) and not isinstance(similarity, type):
+        name = getattr(similarity, "__name__", type(similarity).__name__)
+        return Similarity(name, _checked(similarity, name), canonical=False)
+    raise (ValueError if isinstance(similarity, str) else TypeError)(
+        f"similarity is {similarity!r}, but a name ({', '.join(NAMED)}), InverseDistance(delta), "
+        "Bilinear(W) or a function of (m, d) and (b, d) was expected. Check the spelling."
+    )
+
+
+def widths(similarity: Any) -> tuple[int, int] | None:
+    """Return the widths of query and key where a similarity fixes them."""
+    return similarity.W.shape if isinstance(similarity, Bilinear) else None
+
+
+def _checked(function: Callable[[Array, Array], Any], name: str) -> Callable[[Floats, Floats], Floats]:
+    def score(q: Floats, k: Floats) -> Floats:
+        scores = np.array(numbers(function(q, k), f"the result of similarity {name}"), dtype=float)
+        if scores.shape != (len(q), len(k)):
+            raise ValueError(
+                f"similarity {name} returned shape {shape_text(scores.shape)} for queries "
+                f"{shape_text(q.shape)} and keys {shape_text(k.shape)}, but (m, b) = "
+                f"{shape_text((len(q), len(k)))} was expected. Return one score per pair."
+            )
+        return scores
+
+    return score

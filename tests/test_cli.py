@@ -1,0 +1,311 @@
+"""The command line, as a user meets it: other processes, exit statuses, one clear line."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from softdict import SoftDict, __version__, cli
+
+ROOT = Path(__file__).parents[1]
+QUESTION = "how do I write an anonymous function?"
+
+
+def run(*arguments, **changes):
+    environment = {**os.environ, "COLUMNS": "80", "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    environment.pop("NO_COLOR", None)
+    return subprocess.run(
+        [sys.executable, "-m", "softdict", *map(str, arguments)],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+        env=environment | changes,
+    )
+
+
+@pytest.fixture
+def poems(tmp_path):
+    path = tmp_path / "poems.txt"
+    path.write_bytes(
+        b"\xef\xbb\xbfThe cat sat\r\non the mat.\r\n\r\nA dog barked at\r\nthe mailman.\r\n"
+        b" \r\n\r\nNobody saw the zebra.\r\n"
+    )
+    return path
+
+
+def shares(text):
+    """Return the entries shown with their scores and percentages."""
+    return re.findall(r"^(\S+): .*? (-?[\d.e-]+) +([\d.<]+)%", text, re.MULTILINE)
+
+
+# ---- the tour ------------------------------------------------------------------------------------
+
+
+def test_the_tour_is_quick_and_the_default():
+    start = time.perf_counter()
+    done = run()
+    assert time.perf_counter() - start < 2
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == run("tour").stdout
+    assert len(done.stdout.splitlines()) < 2 * 40
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_the_tour_shows_what_the_library_returns():
+    text = run("tour").stdout
+    assert "KeyError: 10" in text
+    degrees = {6: 8.0, 12: 20.0, 18: 14.0}
+    sd = SoftDict(degrees, temperature=9)
+    dial = {T: round(sd.at(temperature=T)[10], 3) for T in (0, 1, 9, 99, float("inf"))}
+    assert repr(dial) in text
+    assert dial[0] == 20
+    assert dial[float("inf")] == 14
+    for share in sd.lookup(10).weights:
+        assert f"{100 * share:.1f}%" in text
+    assert "('first', 'third')" in text
+    assert "{'I': 0.0, 'have': 0.0, 'a': 0.0, 'lot': 1.0}" in text
+    assert "'lot': 0.0, 'cash': 0.5, 'credit': 0.5}" in text
+    assert "query asks (down), entry answers (across)" in text
+
+
+def test_the_tour_runs_every_line_it_shows():
+    shown = run("tour").stdout
+    lines = [line for line in cli.TOUR.splitlines() if line.startswith(">>> ")]
+    assert len(lines) > 12
+    for line in lines:
+        assert len(line) <= 80
+        assert line in shown
+    assert "Error" not in shown.replace("KeyError: 10", "")
+
+
+@pytest.mark.parametrize("width", [40, 20])
+def test_narrow_terminals(width):
+    for command in ([], ["ask", QUESTION]):
+        done = run(*command, COLUMNS=str(width))
+        assert done.returncode == 0
+        assert max(map(len, done.stdout.splitlines())) <= width
+
+
+# ---- ask -----------------------------------------------------------------------------------------
+
+
+def test_the_main_job():
+    start = time.perf_counter()
+    done = run("ask", QUESTION)
+    assert time.perf_counter() - start < 4  # about one second on an idle machine
+    assert (done.returncode, done.stderr) == (0, "")
+    topics = [topic for topic, _, _ in shares(done.stdout)]
+    assert "lambda" in topics[:3]
+    assert re.search(r"^hard: \w+ +soft: .*lambda \d", done.stdout, re.MULTILINE)
+
+
+def test_paragraphs_of_files_answer(poems):
+    done = run("ask", "Which ZEBRAS?", poems)
+    assert done.returncode == 0
+    assert "asks 3 entries (cosine, T = 0.05)" in done.stdout
+    assert done.stdout.endswith("\nNobody saw the zebra.\n")
+    assert shares(done.stdout)[0][0] == "poems.txt"
+
+
+def test_byte_order_mark_and_line_ends_are_no_text(poems):
+    done = run("ask", "cat", poems)
+    assert done.stdout.endswith("\nThe cat sat\non the mat.\n")
+    assert "\ufeff" not in done.stdout
+    assert "\r" not in done.stdout
+
+
+def test_several_files_vote(poems, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("zebra zebra\n\nsomething else\n", encoding="utf-8")
+    done = run("ask", "zebra", poems, other, "--temperature", "1", "--top", "9")
+    vote = re.search(r"soft: (.*)", done.stdout).group(1)
+    assert vote.count("%") == 2 or "..." in vote
+    assert "asks 5 entries" in done.stdout
+
+
+def test_top_and_hard(poems):
+    done = run("ask", "zebra", poems, "--top", "2")
+    assert len(shares(done.stdout)) == 2
+    assert "1 entry takes no part" in done.stdout
+    hard = run("ask", "zebra", poems, "--hard")
+    assert [share for _, _, share in shares(hard.stdout)] == ["100", "0", "0"]
+    assert hard.stdout == run("ask", "zebra", poems, "--temperature", "0").stdout
+    even = run("ask", "zebra", poems, "--temperature", "inf")
+    assert [share for _, _, share in shares(even.stdout)] == ["33.3"] * 3
+
+
+def test_numbers_shown_are_numbers_returned(poems):
+    texts = [f"{poems}: {text}" for _, text in cli.read(str(poems))]
+    encode = cli.Encoder(texts)
+    sd = SoftDict.from_arrays(
+        encode.vectors, [1, 2, 3], texts, encoder=encode, similarity="cosine", temperature=0.5
+    )
+    best = sd.lookup("a dog on the mat").top(3)
+    done = run("ask", "a dog on the mat", poems, "--temperature", "0.5")
+    for (_, score, share), match in zip(shares(done.stdout), best, strict=True):
+        assert float(score) == pytest.approx(match.score, rel=1e-3)
+        assert float(share) == pytest.approx(100 * match.weight, abs=0.051)
+
+
+def test_a_vote_of_one_file_is_all_of_it(tmp_path):
+    path = tmp_path / "many.txt"
+    path.write_text("\n\n".join(f"word{'s' * j}" for j in range(20)), encoding="utf-8")
+    for top in (1, 3, 7, 20):
+        done = run("ask", "word", path, "--top", top, COLUMNS="400")
+        assert re.search(r"soft: .*many.txt 100%$", done.stdout, re.MULTILINE)
+
+
+def test_nothing_in_common(poems):
+    done = run("ask", "?!", poems)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == "none of 3 paragraphs has anything in common with the question\n"
+
+
+def test_hostile_text_cannot_move_the_cursor(tmp_path):
+    path = tmp_path / "a\x1b[2Jb.txt"
+    path.write_text("evil \x1b[31m word\n\nmore\n", encoding="utf-8")
+    done = run("ask", "evil \x1b[2J", path)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert "\\x1b" in done.stdout
+
+
+def test_one_paragraph_is_enough(tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_text("only this", encoding="utf-8")
+    done = run("ask", "this only", path)
+    assert [share for _, _, share in shares(done.stdout)] == ["100"]
+
+
+def test_rare_words_count_most():
+    encode = cli.Encoder(["common word lambda", "common word class", "common word def"])
+    lookup = SoftDict(
+        {"common lambda": 1.0, "common class": 2.0}, encoder=encode, similarity="cosine"
+    ).lookup("common lambda")
+    assert lookup.scores[0] > 0.99
+    assert lookup.scores[1] < 0.3
+    assert np.isfinite(encode(["", "the", "?"])).all()
+
+
+def test_help_topics_are_paragraphs():
+    entries = cli.help_topics()
+    assert len(entries) > 500
+    assert len({text for _, text in entries}) == len(entries)
+    assert any(topic == "lambda" and "anonymous" in text for topic, text in entries)
+    assert not any(re.search(r"^[*=-]{4,}$", text, re.MULTILINE) for _, text in entries)
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+def test_errors_are_one_line_and_status_2(poems, tmp_path):
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    (tmp_path / "blank.txt").write_text("\n \n\t\n", encoding="utf-8")
+    (tmp_path / "binary").write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    (tmp_path / "zeros").write_bytes(b"text\0\0text")
+    cases = [
+        (["ask", "q", tmp_path / "missing.txt"], "cannot read .*missing.txt: No such file"),
+        (["ask", "q", tmp_path], "cannot read .*: Is a directory"),
+        (["ask", "q", poems, tmp_path / "empty.txt"], "empty.txt is empty"),
+        (["ask", "q", tmp_path / "blank.txt"], "blank.txt is empty"),
+        (["ask", "q", tmp_path / "binary"], "binary is not a text file"),
+        (["ask", "q", tmp_path / "zeros"], "zeros is not a text file"),
+        (["ask", "q", poems, "--temperature", "-1"], "'-1' is no temperature"),
+        (["ask", "q", poems, "--temperature=-inf"], "'-inf' is no temperature"),
+        (["ask", "q", poems, "--temperature", "nan"], "'nan' is no temperature"),
+        (["ask", "q", poems, "--temperature", "warm"], "'warm' is no temperature"),
+        (["ask", "q", poems, "--temperature", ""], "'' is no temperature"),
+        (["ask", "q", poems, "--top", "0"], "'0' is no whole number of at least 1"),
+        (["ask", "q", poems, "--top", "1.5"], "'1.5' is no whole number"),
+        (["ask", "q", poems, "--hard", "--temperature", "1"], "not allowed with"),
+        (["ask", "", poems], "the question is empty"),
+        (["ask", " \n"], "the question is empty"),
+        (["ask"], "required: QUESTION"),
+        (["sing\n"], "invalid choice"),
+        (["ask", "q", poems, "--loud\nly"], "unrecognized arguments"),
+    ]
+    for arguments, message in cases:
+        done = run(*arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert re.fullmatch(rf"softdict: .*{message}.*\n", done.stderr), (arguments, done.stderr)
+
+
+def test_main_returns_the_status(capsys):
+    assert cli.main(["ask", ""]) == 2
+    assert cli.main(["--version"]) == 0
+    assert cli.main(["tour"]) == 0
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_help_and_version():
+    assert run("--version").stdout == f"softdict {__version__}\n"
+    for arguments, words in ((["--help"], ["tour", "ask"]), (["ask", "-h"], ["--top", "--hard"])):
+        done = run(*arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert all(word in done.stdout for word in words)
+
+
+def test_a_reader_that_stops_is_no_error():
+    command = f"{sys.executable} -m softdict | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_control_c_is_quiet(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "tour", interrupted)
+    assert cli.main([]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+# ---- the terminal --------------------------------------------------------------------------------
+
+
+def on_a_terminal(**changes):
+    """Run the tour on a pseudo-terminal."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "PYTHONPATH": str(ROOT)}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen([sys.executable, "-m", "softdict"], stdout=theirs, env=environment | changes)
+    os.close(theirs)
+    text = b""
+    try:
+        while block := os.read(ours, 4096):
+            text += block
+    except OSError:  # Linux says so at the end
+        pass
+    os.close(ours)
+    assert process.wait() == 0
+    return text.decode()
+
+
+def test_color_on_a_terminal_only():
+    colored = on_a_terminal()
+    assert "\x1b[" in colored
+    plain = on_a_terminal(NO_COLOR="1")
+    assert "\x1b" not in plain
+    assert "\x1b" not in on_a_terminal(TERM="dumb")
+    assert "\x1b" not in run().stdout
+    assert re.sub(r"\x1b\[\d+m", "", colored) == plain
+
+
+def test_plain_bars_where_the_encoding_has_no_blocks():
+    done = run(PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "#####" in done.stdout
+    assert done.stdout.isascii()
