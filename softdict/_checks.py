@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+import mmap
+import reprlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -31,8 +33,25 @@ def is_numeric(x: object) -> bool:
     return is_number(x)
 
 
+def is_array(x: object) -> bool:
+    """Tell whether `x` is an array, of NumPy or of another library."""
+    return isinstance(x, np.ndarray) or (hasattr(type(x), "__array__") and not isinstance(x, np.generic))
+
+
+def is_value(x: Any) -> bool:
+    """Tell whether a value is numbers, which blend."""
+    return np.asarray(x).dtype.kind in "fiu" if is_array(x) else is_numeric(x)
+
+
+def is_label_number(name: object) -> bool:
+    """Tell whether a label is a number or a tuple of numbers."""
+    return is_number(name) or (isinstance(name, tuple) and is_numeric(name))
+
+
 def numbers(x: object, what: str, dtype: DTypeLike | None = None) -> Array:
     """Return `x` as a float array: float16 as float32, integers as float64, or all as `dtype`."""
+    if type(x) is np.ndarray and x.dtype.char in "fd" and (dtype is None or dtype == x.dtype):
+        return x
     array = (
         np.asarray(x) if isinstance(x, np.ndarray) else _from_python(x, what, np.dtype(dtype or np.float64))
     )
@@ -43,9 +62,13 @@ def numbers(x: object, what: str, dtype: DTypeLike | None = None) -> Array:
             "Convert it first, for example with array.astype(float)."
         )
     if dtype is None:
-        dtype = np.result_type(array, np.float32) if array.dtype.kind == "f" else np.float64
-        dtype = min(np.dtype(dtype), np.dtype(np.float64), key=lambda t: t.itemsize)
+        dtype = float_dtype(array)
     return _exact(array, what, np.dtype(dtype))
+
+
+def float_dtype(array: Any) -> np.dtype[Any]:
+    """Return in which dtype an array is stored: float32 or float64."""
+    return np.dtype(np.float32 if array.dtype.kind == "f" and array.dtype.itemsize <= 4 else np.float64)
 
 
 def _from_python(x: object, what: str, dtype: np.dtype[Any]) -> Array:
@@ -53,7 +76,7 @@ def _from_python(x: object, what: str, dtype: np.dtype[Any]) -> Array:
     leaves = list(_leaves(x))
     if not isinstance(x, (list, tuple)) and not is_number(x):
         return np.asarray(x)  # an array of another library
-    if wrong := [leaf for leaf in leaves if not is_number(leaf) and not _is_array(leaf)]:
+    if wrong := [leaf for leaf in leaves if not is_number(leaf) and not (is_array(leaf) and is_value(leaf))]:
         raise TypeError(
             f"{what} holds {wrong[0]!r}, but real numbers were expected. "
             "Pass an array, or a list or tuple of numbers."
@@ -79,10 +102,6 @@ def _leaves(x: object) -> Iterator[object]:
         yield x
 
 
-def _is_array(x: object) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype.kind in "fiu"
-
-
 def _exact(array: Array, what: str, dtype: np.dtype[Any]) -> Array:
     """Cast to the float `dtype`; an integer that it cannot hold exactly is refused."""
     if array.dtype.kind in "iu" and array.size:
@@ -105,10 +124,13 @@ def _held(integer: int, what: str, dtype: np.dtype[Any]) -> None:
     )
 
 
+_MAX = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
+
+
 def largest(array: Array) -> float:
     """Return how large a component may be, so that no squared distance overflows."""
     d = max(array.shape[-1], 1) if array.ndim > 1 else 1
-    return math.sqrt(float(np.finfo(array.dtype).max) / d) / 2
+    return math.sqrt(_MAX[array.dtype] / d) / 2
 
 
 def within(array: Array, limit: float, what: str, owner: Callable[[int], str]) -> None:
@@ -122,6 +144,12 @@ def within(array: Array, limit: float, what: str, owner: Callable[[int], str]) -
             f"{what} of {owner(row)} holds {bad}, but finite numbers{size} were expected. "
             "Leave the entry out, mend the number, or rescale."
         )
+
+
+def check_rows(keys: Array, values: Array, owner: Callable[[int], str]) -> None:
+    """Refuse entries whose numbers are not finite, or whose keys are too large."""
+    within(keys, largest(keys), "the key vector", owner)
+    within(values, math.inf, "the value", owner)
 
 
 def row_names(keys: Array, key_shape: tuple[int, ...]) -> list[Hashable]:
@@ -153,12 +181,251 @@ def equal_rows_text(first: int, second: int, n: int) -> str:
     )
 
 
+def brief(x: object) -> str:
+    """Return a repr of at most some forty characters."""
+    return reprlib.repr(x)
+
+
 def shape_text(shape: tuple[int, ...]) -> str:
     """Return a shape as the reader writes it."""
     return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
+def check_number(name: str, value: Any, valid: Callable[[Any], Any], expected: str, hint: str) -> float:
+    """Return a plain number as a float, refused where it is not `valid`."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if not is_number(value) or not valid(value):
+        raise (ValueError if is_number(value) else TypeError)(
+            f"{name} is {value!r}, but {expected} was expected {hint}."
+        )
+    return float(value)
+
+
+def check_result(result: Any, name: str, shape: tuple[int, ...], meaning: str) -> Floats:
+    """Return what a user's function answered, in float64, refused where it has another shape."""
+    array = np.array(numbers(result, f"the result of {name}"), dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(
+            f"{name} returned shape {shape_text(array.shape)}, but {shape_text(shape)} was expected, "
+            f"{meaning}. Treat each row by itself, and sum nothing away."
+        )
+    return array
+
+
+def hashable(key: Any) -> Any:
+    """Return a name, refused with what a name is where it is unhashable."""
+    try:
+        hash(key)
+    except TypeError:
+        raise TypeError(
+            f"{brief(key)} is unhashable (a {type(key).__name__}), but a name is hashable, and what is no "
+            "name is a number or an array of numbers: that was expected here. Use a tuple or text."
+        ) from None
+    return key
+
+
+def same(a: Any, b: Any) -> bool:
+    """Tell whether two values are equal, as one bool."""
+    if is_array(a) or is_array(b) or (isinstance(a, float) and isinstance(b, (list, tuple))):
+        return bool(np.array_equal(a, b))
+    return bool(a is b or a == b)
+
+
+def as_name(value: Any) -> Any:
+    """Return arrays and lists as tuples, which a dict can hold."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    return tuple(map(as_name, value)) if isinstance(value, list) else value
+
+
+def pairs(entries: Any) -> tuple[list[Any], list[Any]]:
+    """Return the keys and the values of a mapping, or of pairs, as dict.update reads them."""
+    if isinstance(entries, Mapping):
+        entries = entries.items()
+    elif hasattr(entries, "keys"):
+        entries = [(key, entries[key]) for key in entries.keys()]
+    if not isinstance(entries, Iterable):
+        raise TypeError(
+            f"the entries are {brief(entries)}, but a mapping or pairs (key, value) were expected. "
+            "Write SoftDict({key: value}) or SoftDict([(key, value)])."
+        )
+    keys, values = [], []
+    for i, pair in enumerate(entries):
+        try:
+            key, value = pair
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"item {i} of the entries is {brief(pair)}, but a pair (key, value) was expected. "
+                "Write SoftDict({key: value}) or SoftDict([(key, value)])."
+            ) from None
+        keys.append(key)
+        values.append(value)
+    return keys, values
+
+
+def stack(items: list[Any], labels: list[str], dtype: Any) -> Array:
+    """Return values of one shape as an array; where they are not, say which one differs."""
+    try:
+        return numbers(items, "the values", dtype)
+    except (TypeError, ValueError):
+        shapes: dict[Any, str] = {}
+        for item, label in zip(items, labels, strict=True):
+            shapes.setdefault(numbers(item, f"the value of {label}", dtype).shape, label)
+        if len(shapes) < 2:
+            raise
+        (shape, first), (other, second) = list(shapes.items())[:2]
+        raise ValueError(
+            f"the value of {second} has shape {shape_text(other)} and that of {first} has shape "
+            f"{shape_text(shape)}, but one shape was expected in one SoftDict. Reshape one of them."
+        ) from None
+
+
+def is_mapped(array: Any) -> bool:
+    """Tell whether an array reads from a memory-mapped file."""
+    while array is not None:
+        if isinstance(array, (np.memmap, mmap.mmap)):
+            return True
+        array = getattr(array, "base", None)
+    return False
+
+
+def is_shared(array: Any) -> bool:
+    """Tell whether nobody can write to an array: neither it nor anything below it is writable."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    return array is None or memoryview(array).readonly
+
+
+def own_array(array: Any, what: str, dtype: Any, copy: bool | None) -> tuple[Any, bool]:
+    """Return an array for a SoftDict to keep, and whether it is a memory map, not yet read.
+
+    Shared where nobody can write to it or where `copy` is False, copied elsewhere.
+    """
+    if not isinstance(array, np.ndarray) or copy is True:
+        return numbers(np.array(array) if isinstance(array, np.ndarray) else array, what, dtype), False
+    shared = copy is False or is_shared(array)
+    if array.dtype.kind in "fiu" and shared and is_mapped(array):
+        return array, True
+    exact = numbers(array, what, dtype)
+    return (exact.copy() if exact is array and not shared else exact), False
+
+
+def check_labels(labels: Any, n: int) -> list[Hashable]:
+    """Return n distinct labels as a list."""
+    names = list(map(hashable, labels))
+    if len(names) != n or len(set(names)) != n:
+        raise ValueError(
+            f"there are {len(names)} labels, {len(set(names))} of them distinct, but {n} distinct "
+            "labels were expected in from_arrays. Give one to each row, and number those that repeat."
+        )
+    return names
+
+
+def store_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """Return the explicit dtype of a SoftDict."""
+    if dtype is None:
+        return None
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype(object)
+    if kind not in _MAX:
+        raise ValueError(
+            f"dtype is {dtype!r}, but float32, float64 or None was expected in SoftDict. "
+            "float16 is stored as float32."
+        )
+    return kind
+
+
+#: A Lookup holds at most so many weights, m times n.
+LARGEST_LOOKUP = 2**26
+
+
+def check_size(m: int, n: int) -> None:
+    """Refuse to hold more than `LARGEST_LOOKUP` weights."""
+    if m * n > LARGEST_LOOKUP:
+        raise ValueError(
+            f"{m} queries to {n} entries give {m * n} weights, but at most {LARGEST_LOOKUP} were expected in "
+            "one Lookup or calibration. Ask in smaller batches, or for the value alone with sd[queries]."
+        )
+
+
+def unreached(query: Any, reached: Any, single: bool) -> str:
+    """Return what a KeyError says where queries reach no entry."""
+    bad = np.nonzero(~np.asarray(reached))[0].tolist()
+    if single:
+        return f"{brief(query)} reaches no entry; use get(query, default) for what may be missing"
+    rows = ", ".join(map(str, bad[:3])) + (", ..." if len(bad) > 3 else "")
+    return (
+        f"{len(bad)} of {len(reached)} queries reach no entry (rows {rows}); use get(queries, default) to "
+        "fill them"
+    )
+
+
+def filled(value: Any, reached: Any, default: Any) -> Any:
+    """Return the answers of a batch, with `default` for those that have none."""
+    if isinstance(value, list):
+        return [v if r else default for v, r in zip(value, reached, strict=True)]
+    try:
+        default = numbers(default, "default")
+        filler = np.broadcast_to(default, value.shape[1:])
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"default is {brief(default)}, but a number or a value of shape {shape_text(value.shape[1:])} "
+            f"was expected in get(batch), to fill row {int(np.argmin(reached))}, which reaches no entry. "
+            "Pass one, or ask one query at a time."
+        ) from None
+    return np.where(reached.reshape(-1, *[1] * (value.ndim - 1)), value, filler).astype(value.dtype)
+
+
+#: The settings of a lookup that are numbers: what they have to be, and what to do where they are not.
+_SHOWN = "It is measured in scores, which sd.lookup(query).scores shows"
+_NUMBERS: dict[str, Any] = {
+    "temperature": (lambda t: t >= 0, "one number of at least 0",
+                    "Small temperatures give hard answers, large ones the plain mean"),
+    "top_k": (lambda k: k >= 1 and k % 1 == 0, "a whole number of at least 1, or None,",
+              "Say how many entries may share the answer"),
+    "min_score": (lambda s: s == s, "a number or None", _SHOWN),
+    "null_score": (math.isfinite, "a finite number or None", _SHOWN),
+}  # fmt: skip
+
+
+def check_settings(named: dict[str, Callable[[Any], Any]], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings, numbers as float or int; `named` checks those that are names or functions."""
+    for name, value in settings.items():
+        if name in named:
+            named[name](value)
+        elif name not in _NUMBERS:
+            raise TypeError(
+                f"{name!r} is no setting, but one of {', '.join([*named, *_NUMBERS])} was expected. "
+                "Check the spelling."
+            )
+        elif value is not None or name == "temperature":
+            valid, expected, hint = _NUMBERS[name]
+            number = check_number(name, value, valid, expected, f"among the settings. {hint}")
+            settings[name] = int(number) if name == "top_k" else number
+    return settings
+
+
 # ---- whole calls: query, keys, values, where, bias ---------------------------------------------
+
+
+class Masks(NamedTuple):
+    """Who takes part: each broadcasts to (m, n), or is None."""
+
+    where: Any = None
+    bias: Any = None
+    skip: Any = None  # (m,) the entry that each query leaves out, negative for none
+
+    def tile(self, rows: slice, columns: slice, shape: tuple[int, int]) -> Masks:
+        """Return the part for some of the queries and entries of a call of this shape (m, n)."""
+        where, bias = (
+            None if x is None else np.broadcast_to(x, shape)[rows, columns] for x in (self.where, self.bias)
+        )
+        return Masks(where, bias, None if self.skip is None else self.skip[rows] - (columns.start or 0))
 
 
 class Call(NamedTuple):
@@ -167,12 +434,24 @@ class Call(NamedTuple):
     lead: tuple[int, ...]
     query: Array  # (*lead, m, d)
     keys: Array  # (*lead, n, d)
-    values: Array | None  # (*lead, n, e)
-    where: Any  # (*lead, m, n)
-    bias: Any  # (*lead, m, n)
+    values: Any  # (*lead, n, e) or None
+    where: Any  # (*lead, m, n) or None
+    bias: Any  # (*lead, m, n) or None
     single: bool  # one query: no axis m in the answer
     scalar: bool  # values without a width: no axis e in the answer
     dtype: Any
+
+    def each(self) -> Iterator[tuple[Any, Array, Array, Masks]]:
+        """Go through the leading axes: the place, and the query, the keys and the masks there."""
+        for at in np.ndindex(self.lead):
+            masks = (None if x is None else x[at] for x in (self.where, self.bias))
+            yield at, self.query[at], self.keys[at], Masks(*masks)
+
+    def result(self, out: Array) -> Any:
+        """Return (*lead, m, ...) in the shape and dtype in which the caller asked."""
+        out = out.take(0, axis=len(self.lead)) if self.single else out
+        with np.errstate(over="ignore"):
+            return out.astype(self.dtype)[()]
 
 
 def arrange(query: Any, keys: Any, values: Any, where: Any, bias: Any, widths: Any = None) -> Call:

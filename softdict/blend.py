@@ -6,66 +6,48 @@ to merge partial answers is to look up once more, softly, among a handful of ent
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from softdict._backend import tile_columns, tile_shape
-from softdict._checks import Array, Call, Floats, arrange, is_number
+from softdict._checks import Array, Floats, Masks, arrange, check_settings
 from softdict.scores import as_similarity, widths
-from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, tempered, weigh
-
-#: The settings of a lookup, and what a SoftDict starts with.
-DEFAULTS: dict[str, Any] = {
-    "similarity": "gaussian",
-    "temperature": 1.0,
-    "weighting": "softmax",
-    "top_k": None,
-    "min_score": None,
-    "null_score": None,
-}
+from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, shares, tempered, weigh
 
 # ---- plainly ---------------------------------------------------------------------------------
 
 
-def plain(
-    query: Array, keys: Array, values: Array, where: Any, bias: Any, skip: Any, settings: Any
-) -> tuple[Floats, Any]:
+def plain(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> tuple[Floats, Any]:
     """Return the answers (m, e), and which queries reached something (m,). The definition."""
-    scores = score(query, keys, where, bias, skip, settings)  # (m, n)
-    scores, weights, null_weight = weigh(scores, bias, **settings)  # (m, n), (m, n), (m,)
+    scores = score(query, keys, masks, settings)  # (m, n)
+    kept, weights, null_weight = weigh(scores, masks.bias, settings)  # (m, n), (m, n), (m,)
     value = mix(weights, values, settings["temperature"] == 0)  # (m, e)
-    return value, (scores > -np.inf).any(axis=1) | (null_weight > 0)
+    return value, (kept.max(axis=1, initial=-math.inf) != -math.inf) | (null_weight > 0)
 
 
-def score(
-    query: Array,
-    keys: Array,
-    where: Any,
-    bias: Any,
-    skip: Any,
-    settings: Any,
-    canonical: bool = False,
-) -> Floats:
+def score(query: Array, keys: Array, masks: Masks, settings: Any, canonical: bool = False) -> Floats:
     """Score every pair, (m, n). What step (1) takes out scores -inf."""
     similarity = as_similarity(settings["similarity"])
     q = np.ascontiguousarray(query, dtype=np.float64)
     k = np.ascontiguousarray(keys, dtype=np.float64)
     scores = similarity.score(q, k)
+    where, bias, skip = masks
     if where is not None:
-        scores[~np.broadcast_to(where, scores.shape)] = -np.inf
+        scores[~np.broadcast_to(where, scores.shape)] = -math.inf
     if bias is not None:
-        scores[np.broadcast_to(bias, scores.shape) == -np.inf] = -np.inf
+        scores[np.broadcast_to(bias, scores.shape) == -math.inf] = -math.inf
     if skip is not None:
         rows = np.nonzero((skip >= 0) & (skip < len(k)))[0]
-        scores[rows, skip[rows]] = -np.inf
+        scores[rows, skip[rows]] = -math.inf
     if not similarity.canonical:
         close = np.isfinite(scores) if canonical else _undecided(scores, bias, settings)
         for i, j in zip(*np.nonzero(close), strict=True):
             scores[i, j] = similarity.score(q[i : i + 1], k[j : j + 1])[0, 0]
-    infinite = scores == np.inf
-    if infinite.any():  # an infinite score leaves only its like
-        scores[infinite.any(axis=1, keepdims=True) & ~infinite] = -np.inf
+    if scores.max(initial=0) == math.inf:  # an infinite score leaves only its like
+        infinite = scores == math.inf
+        scores[infinite.any(axis=1, keepdims=True) & ~infinite] = -math.inf
     return scores
 
 
@@ -77,15 +59,15 @@ def _undecided(scores: Floats, bias: Any, settings: Any) -> Any:
     close = np.zeros(scores.shape, dtype=bool)
     if low is not None:
         close = np.abs(scores - low) <= slack
-        scores = np.where(scores < low - slack, -np.inf, scores)
+        scores = np.where(scores < low - slack, -math.inf, scores)
     count = 1 if temperature == 0 and top_k is None else top_k
     if count is not None and count < scores.shape[1]:
         order = scores
         if bias is not None and temperature > 0:
-            order = np.where(finite, scores / temperature + bias, -np.inf)
+            order = np.where(finite, scores / temperature + bias, -math.inf)
             slack = slack / temperature
         # min_score may yet take out what is close to it; then the next ones move up
-        sure = np.where(close, -np.inf, order)
+        sure = np.where(close, -math.inf, order)
         close |= order >= np.partition(sure, -count, axis=1)[:, [-count]] - 2 * slack
     return close & finite
 
@@ -127,31 +109,29 @@ class Kept(NamedTuple):
     score: Floats  # (m, s), -inf where there is none
     bias: Floats  # (m, s)
     place: Any  # (m, s)
-    value: Floats | None  # (m, s, e); None where the values are at hand
+    value: Any  # (m, s, e); None where the values are at hand
 
 
 def _one_peak(bias: Any, settings: Any) -> bool:
     """Tell whether one (score, mass, value) a query is enough to go on with."""
-    even = bias is None and settings["temperature"] in (0, np.inf)  # all that is left shares alike
-    return settings["top_k"] is None and (even or as_weighting(settings["weighting"]) == Entmax(1))
+    even = bias is None and settings["temperature"] in (0, math.inf)  # all that is left shares alike
+    return settings["top_k"] is None and (even or as_weighting(settings["weighting"]) == Entmax(1.0))
 
 
-def _tile(
-    query: Array, keys: Array, values: Array, where: Any, bias: Any, skip: Any, settings: Any
-) -> Peak | Kept:
+def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> Peak | Kept:
     """Return the partial answer of one tile."""
-    scores = score(query, keys, where, bias, skip, settings)
+    scores = score(query, keys, masks, settings)
     if settings["min_score"] is not None:
-        scores[scores < settings["min_score"]] = -np.inf
-    if not _one_peak(bias, settings):
+        scores[scores < settings["min_score"]] = -math.inf
+    if not _one_peak(masks.bias, settings):
         place = np.broadcast_to(np.arange(len(keys)), scores.shape)
-        bias = np.zeros_like(scores) if bias is None else bias
+        bias = np.zeros_like(scores) if masks.bias is None else masks.bias
         return _prune(Kept(scores, bias, place, None), settings)
-    z, best, lift = logits(scores, bias, settings["temperature"])
+    z, best, lift = logits(scores, masks.bias, settings["temperature"])
     weights = np.exp(z)
-    mass = weights.sum(axis=1)
-    shares = weights / np.where(mass == 0, 1, mass)[:, None]
-    return Peak(best[:, 0], lift[:, 0], mass, mix(shares, values, settings["temperature"] == 0))
+    mass = weights.sum(axis=1, keepdims=True)
+    value = mix(shares(weights, mass), values, settings["temperature"] == 0)
+    return Peak(best[:, 0], (lift + np.zeros_like(best))[:, 0], mass[:, 0], value)
 
 
 def _prune(kept: Kept, settings: Any) -> Kept:
@@ -160,13 +140,11 @@ def _prune(kept: Kept, settings: Any) -> Kept:
     if top_k is not None:
         order = ranking(score, kept.bias, settings["temperature"], kept.place)[:, :top_k]
     else:
-        alive = weigh(score, kept.bias, **{**settings, "null_score": None}).weights != 0
-        score = np.where(alive, score, -np.inf)
+        alive = weigh(score, kept.bias, {**settings, "null_score": None}).weights != 0
+        score = np.where(alive, score, -math.inf)
         order = np.argsort(~alive, axis=1, kind="stable")[:, : alive.sum(axis=1).max(initial=0)]
     score, bias, place = (np.take_along_axis(x, order, axis=1) for x in (score, kept.bias, kept.place))
-    value = kept.value
-    if value is not None:
-        value = np.take_along_axis(value, order[:, :, None], axis=1)
+    value = None if kept.value is None else np.take_along_axis(kept.value, order[:, :, None], axis=1)
     return Kept(score, bias, place, value)
 
 
@@ -182,19 +160,18 @@ def _merge(parts: list[Any], settings: Any) -> Any:
     best = score.max(axis=1, keepdims=True)
     z = tempered(score, best, settings["temperature"]) + bias
     lift = z.max(axis=1, keepdims=True)
-    lift[lift == -np.inf] = 0
+    lift[lift == -math.inf] = 0
     mass = mass * np.exp(z - lift)
-    total = mass.sum(axis=1)
-    shares = mass / np.where(total == 0, 1, total)[:, None]
-    return Peak(best[:, 0], lift[:, 0], total, mix_each(shares, value))
+    total = mass.sum(axis=1, keepdims=True)
+    return Peak(best[:, 0], lift[:, 0], total[:, 0], mix_each(shares(mass, total), value))
 
 
 def _silent(part: Peak, settings: Any) -> Peak:
     """Return the silent entry as a partial answer; at T = 0 an entry wins against an equal one."""
     score, hard = settings["null_score"], settings["temperature"] == 0
-    out = (part.score == np.inf) | (hard & (part.score >= score))
+    out = (part.score == math.inf) | (hard & (part.score >= score))
     zero = np.zeros_like(part.bias)
-    return Peak(np.where(out, -np.inf, score), zero, 1.0 - out, np.zeros_like(part.value))
+    return Peak(np.where(out, -math.inf, score), zero, 1.0 - out, np.zeros_like(part.value))
 
 
 def _finish(part: Any, settings: Any, values: Any = None) -> tuple[Floats, Any]:
@@ -203,34 +180,25 @@ def _finish(part: Any, settings: Any, values: Any = None) -> tuple[Floats, Any]:
         if settings["null_score"] is not None:
             part = _merge([part, _silent(part, settings)], settings)
         return part.value, part.mass > 0
-    options = {**settings, "top_k": None, "min_score": None}
-    scores, weights, null_weight = weigh(part.score, part.bias, **options)
-    reached = (scores > -np.inf).any(axis=1) | (null_weight > 0)
+    kept, weights, null_weight = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
+    reached = (kept > -math.inf).any(axis=1) | (null_weight > 0)
     if values is None:
         return mix_each(weights, part.value), reached
     out = np.zeros((len(weights), values.shape[1]))
     step = 1 + tile_columns(len(weights), weights.shape[1], 0) // max(1, values.shape[1])
-    for s in range(0, weights.shape[1], step):
-        some = slice(s, s + step)
+    for start in range(0, weights.shape[1], step):
+        some = slice(start, start + step)
         out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
     return out, reached
 
 
-def _by_tiles(query: Array, keys: Array, values: Array, masks: Any, columns: int, settings: Any) -> Any:
+def _by_tiles(query: Array, keys: Array, values: Array, masks: Masks, columns: int, settings: Any) -> Any:
     """Merge the partial answers of all tiles of entries, sixteen at a time."""
-    where, bias, skip = masks
     parts: list[Any] = []
     for j in range(0, max(len(keys), 1), columns):
         c = slice(j, j + columns)
-        part = _tile(
-            query,
-            keys[c],
-            values[c],
-            None if where is None else where[:, c],
-            None if bias is None else bias[:, c],
-            None if skip is None else skip - j,
-            settings,
-        )
+        some = masks.tile(slice(None), c, (len(query), len(keys)))
+        part = _tile(query, keys[c], values[c], some, settings)
         parts.append(part._replace(place=part.place + j) if isinstance(part, Kept) else part)
         if len(parts) == 16:
             parts = [_merge(parts, settings)]
@@ -245,36 +213,24 @@ def _tile_shape(m: int, n: int, width: int, bias: Any, settings: Any) -> tuple[i
     return max(1, rows * columns // max(n, 1)), max(n, 1)  # a callable weighs whole rows
 
 
-def answer(
-    query: Array,
-    keys: Array,
-    values: Array,
-    *,
-    where: Any = None,
-    bias: Any = None,
-    skip: Any = None,
-    **settings: Any,
-) -> tuple[Floats, Any]:
+def answer(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> tuple[Floats, Any]:
     """Return the answers (m, e) in float64, and which queries reached something (m,).
 
-    The input is checked already: query (m, d), keys (n, d), values (n, e); `where` and `bias`
-    broadcast to (m, n); `skip` (m,) is the entry that each query leaves out, -1 for none.
+    The input is checked already: query (m, d), keys (n, d), values (n, e).
     """
     m, n, e = len(query), len(keys), values.shape[1]
     with np.errstate(all="ignore"):
-        rows, columns = _tile_shape(m, n, 2 * keys.shape[1] + e, bias, settings)
+        rows, columns = _tile_shape(m, n, 2 * keys.shape[1] + e, masks.bias, settings)
         if rows >= m and columns >= n:
-            return plain(query, keys, values, where, bias, skip, settings)
-        full = [None if x is None else np.broadcast_to(x, (m, n)) for x in (where, bias)]
+            return plain(query, keys, values, masks, settings)
         out, reached = np.empty((m, e)), np.empty(m, dtype=bool)
         for i in range(0, m, rows):
             r = slice(i, i + rows)
-            masks = [None if x is None else x[r] for x in (*full, skip)]
+            some = masks.tile(r, slice(None), (m, n))
             if columns >= n:
-                w, b, s = masks
-                out[r], reached[r] = plain(query[r], keys, values, w, b, s, settings)
+                out[r], reached[r] = plain(query[r], keys, values, some, settings)
             else:
-                part = _by_tiles(query[r], keys, values, masks, columns, settings)
+                part = _by_tiles(query[r], keys, values, some, columns, settings)
                 out[r], reached[r] = _finish(part, settings, values)
         return out, reached
 
@@ -289,21 +245,15 @@ class Explained(NamedTuple):
     logsumexp: Floats  # (m,)
 
 
-def explain(
-    query: Array,
-    keys: Array,
-    *,
-    where: Any = None,
-    bias: Any = None,
-    skip: Any = None,
-    **settings: Any,
-) -> Explained:
+def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> Explained:
     """Say why: takes what `answer` takes, and O(m n) memory."""
     with np.errstate(all="ignore"):
-        scores = score(query, keys, where, bias, skip, settings, canonical=True)
-        kept, weights, null_weight = weigh(scores, bias, **settings)
-        total = log_sum_exp(kept, bias, settings["temperature"])
-        return Explained(scores, kept > -np.inf, weights, null_weight, total)
+        scores = score(query, keys, masks, settings, canonical=True)
+        kept, weights, null_weight = weigh(scores, masks.bias, settings)
+        total = log_sum_exp(kept, masks.bias, settings["temperature"])
+        if settings["temperature"] == 0 and settings["null_score"] is not None:
+            total[kept.max(axis=1, initial=-math.inf) < settings["null_score"]] = -math.inf
+        return Explained(scores, kept > -math.inf, weights, null_weight, total)
 
 
 # ---- partial answers ---------------------------------------------------------------------------
@@ -345,7 +295,7 @@ class Partial:
             return NotImplemented
         ours, theirs = ({**p._settings, "shape": p._shape} for p in (self, other))
         if self._state is None or other._state is None:  # over no entries at all: the identity
-            del ours["shape"], theirs["shape"]
+            theirs["shape"] = ours["shape"]
         for name, value in ours.items():
             if value != theirs[name]:
                 raise ValueError(
@@ -361,31 +311,20 @@ class Partial:
 
     def finish(self) -> Any:
         """Return the answer over all merged entries: zeros for a query that reached none."""
+        return self.end()[0]
+
+    def end(self) -> tuple[Any, Any]:
+        """Return the answer, and which queries reached something (m,)."""
         if self._state is None:
             raise KeyError("no part of this answer holds an entry; merge it with one that does")
         with np.errstate(all="ignore"):
-            value, _ = _finish(self._state, self._settings)
+            value, reached = _finish(self._state, self._settings)
         _, shape, dtype = self._shape
-        return value.item() if shape == () else value.reshape(shape).astype(dtype)
-
-    @property
-    def reached(self) -> Any:
-        """Tell which queries reached something, (m,)."""
-        with np.errstate(all="ignore"):
-            return _finish(self._state, self._settings)[1]
+        return value.item() if shape == () else value.reshape(shape).astype(dtype), reached
 
 
 def partial(
-    query: Array,
-    keys: Array,
-    values: Array,
-    *,
-    offset: int = 0,
-    where: Any = None,
-    bias: Any = None,
-    skip: Any = None,
-    shape: Any = None,
-    **settings: Any,
+    query: Array, keys: Array, values: Array, masks: Masks, settings: Any, offset: int, shape: Any
 ) -> Partial:
     """Return the partial answer over these entries; takes what `answer` takes.
 
@@ -394,78 +333,25 @@ def partial(
     """
     if not isinstance(as_weighting(settings["weighting"]), Entmax):
         raise TypeError(
-            f"weighting is {settings['weighting']!r}, a function of whole rows, but a partial "
-            "answer sees a part of each row. Use a named weighting or Entmax(alpha)."
+            f"weighting is {settings['weighting']!r}, a function of whole rows, but a named one was "
+            "expected in a partial answer, which sees a part of each row. Use a name or Entmax(alpha)."
         )
     m, n, e = len(query), len(keys), values.shape[1]
-    masks = [None if x is None else np.broadcast_to(x, (m, n)) for x in (where, bias)]
     with np.errstate(all="ignore"):
         columns = tile_columns(m, n, 2 * keys.shape[1] + e)
-        state = _by_tiles(query, keys, values, [*masks, skip], columns, settings)
+        state = _by_tiles(query, keys, values, masks, columns, settings)
     if isinstance(state, Kept):
         near = values[state.place].astype(np.float64) if n else np.zeros((m, 0, e))
         state = state._replace(place=state.place + offset, value=near)
-    widths = f"d = {keys.shape[1]}, e = {e}, m = {m}"
-    return Partial(state, settings, (widths, *(shape or ((m, e), np.dtype(np.float64)))))
+    return Partial(state, settings, (f"d = {keys.shape[1]}, e = {e}, m = {m}", *shape))
 
 
 # ---- the public functions ------------------------------------------------------------------------
 
 
-def check_settings(**settings: Any) -> dict[str, Any]:
-    """Return the settings given, checked and normalized."""
-    for name, value in settings.items():
-        if name == "similarity":
-            as_similarity(value)
-        elif name == "weighting":
-            as_weighting(value)
-        elif name == "temperature":
-            settings[name] = _real(name, value, lambda t: t >= 0, "one number of at least 0")
-        elif name == "top_k":
-            whole = is_number(value) and value == int(value) and not isinstance(value, float)
-            if value is not None and not (whole and value >= 1):
-                raise (ValueError if whole else TypeError)(
-                    f"top_k is {value!r}, but a whole number of at least 1, or None, was expected "
-                    "among the settings. Say how many entries may share the answer."
-                )
-            settings[name] = value if value is None else int(value)
-        elif name == "min_score" and value is not None:
-            settings[name] = _real(name, value, lambda s: s == s, "a number or None")
-        elif name == "null_score" and value is not None:
-            settings[name] = _real(name, value, np.isfinite, "a finite number or None")
-        elif name not in DEFAULTS:
-            raise TypeError(
-                f"{name!r} is no setting, but one of {', '.join(DEFAULTS)} was expected. Check the spelling."
-            )
-    return settings
-
-
-def _real(name: str, value: Any, valid: Any, expected: str) -> float:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if not is_number(value) or not valid(value):
-        raise (ValueError if is_number(value) else TypeError)(
-            f"{name} is {value!r}, but {expected} was expected among the settings. "
-            "Small temperatures give hard answers, large ones the plain mean."
-            if name == "temperature"
-            else f"{name} is {value!r}, but {expected} was expected among the settings. "
-            "It is measured in scores, which sd.lookup(query).scores shows."
-        )
-    return float(value)
-
-
-def _each(call: Call) -> Any:
-    """Go through the leading axes: yield the place, and what stands there."""
-    for at in np.ndindex(call.lead):
-        yield (
-            at,
-            call.query[at],
-            call.keys[at],
-            {
-                "where": None if call.where is None else call.where[at],
-                "bias": None if call.bias is None else call.bias[at],
-            },
-        )
+def checked(**settings: Any) -> dict[str, Any]:
+    """Return the settings given, checked, numbers as float or int."""
+    return check_settings({"similarity": as_similarity, "weighting": as_weighting}, settings)
 
 
 def soft_lookup(
@@ -549,23 +435,15 @@ def soft_lookup(
     ...
     ValueError: temperature is -1, but one number of at least 0 was expected among the settings. ...
     """
-    settings = check_settings(
-        similarity=similarity,
-        temperature=temperature,
-        weighting=weighting,
-        top_k=top_k,
-        min_score=min_score,
-        null_score=null_score,
-    )
+    settings = checked(
+        similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
+        min_score=min_score, null_score=null_score,
+    )  # fmt: skip
     call = arrange(query, keys, values, where, bias, widths(similarity))
-    assert call.values is not None
     out = np.empty((*call.lead, call.query.shape[-2], call.values.shape[-1]))
-    for at, q, k, masks in _each(call):
-        out[at] = answer(q, k, call.values[at], **masks, **settings)[0]
-    out = out[..., 0] if call.scalar else out
-    out = out.take(0, axis=len(call.lead)) if call.single else out
-    with np.errstate(over="ignore"):
-        return out.astype(call.dtype)[()]
+    for at, q, k, masks in call.each():
+        out[at] = answer(q, k, call.values[at], masks, settings)[0]
+    return call.result(out[..., 0] if call.scalar else out)
 
 
 def lookup_weights(
@@ -612,19 +490,13 @@ def lookup_weights(
     ...
     ValueError: query has width 1 and keys have width 2, but widths 2 and 2 were expected in ...
     """
-    settings = check_settings(
-        similarity=similarity,
-        temperature=temperature,
-        weighting=weighting,
-        top_k=top_k,
-        min_score=min_score,
-        null_score=null_score,
-    )
+    settings = checked(
+        similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
+        min_score=min_score, null_score=null_score,
+    )  # fmt: skip
     call = arrange(query, keys, None, where, bias, widths(similarity))
     out = np.empty((*call.lead, call.query.shape[-2], call.keys.shape[-2]))
     with np.errstate(all="ignore"):
-        for at, q, k, masks in _each(call):
-            scores = score(q, k, masks["where"], masks["bias"], None, settings)
-            out[at] = weigh(scores, masks["bias"], **settings).weights
-    out = out.take(0, axis=len(call.lead)) if call.single else out
-    return out.astype(call.dtype)[()]
+        for at, q, k, masks in call.each():
+            out[at] = weigh(score(q, k, masks, settings), masks.bias, settings).weights
+    return call.result(out)

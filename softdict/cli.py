@@ -309,8 +309,7 @@ def count(text: str) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     whole = Parser(
-        prog="softdict",
-        description="Attention is a soft dictionary lookup. Without a command: the tour.",
+        prog="softdict", description="Attention is a soft dictionary lookup. Without a command: the tour."
     )
     whole.add_argument("--version", action="version", version=f"softdict {__version__}")
     commands = whole.add_subparsers(title="commands", dest="command", metavar="COMMAND")

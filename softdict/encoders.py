@@ -1,14 +1,33 @@
-"""Objects to vectors: one-hot, hashed character n-grams, and an adapter for what others have made."""
+"""Objects to vectors: one-hot, hashed character n-grams, an adapter for what others have made.
+
+And what a SoftDict is given to vectors: a query, the keys and values of new entries.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
-from softdict._checks import Array, numbers, shape_text
+from softdict._checks import (
+    Array,
+    brief,
+    float_dtype,
+    hashable,
+    is_array,
+    is_label_number,
+    is_numeric,
+    is_value,
+    largest,
+    numbers,
+    row_names,
+    shape_text,
+    stack,
+    within,
+)
+from softdict._store import LABEL, NUMBER, OWN, Store
 
 
 class OneHot:
@@ -193,3 +212,221 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[[Sequence[Any]], Arr
         return array
 
     return encode
+
+
+# ---- a query to vectors ----------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """Queries as vectors."""
+
+    what: Any  # as the caller gave them: a name, an array, a list
+    vectors: Array  # (m, d)
+    single: bool
+    rows: Any = None  # (m,) the entries that were asked by name, -1 for others
+    missing: Any = None  # (m,) of bool: what the encoder does not know
+
+
+def read_query(store: Store, encoder: Any, query: Any, width: int, lenient: bool = False) -> Asked:
+    """Read one query or a batch, for a store that is not empty.
+
+    `width` is that of queries; where lenient, names in a batch may be unknown.
+    """
+    if (given := _measuring(store, query)) is not None:
+        return _measured(store, given, width)
+    batch = query.tolist() if isinstance(query, np.ndarray) else query
+    if isinstance(batch, list):
+        return _named(store, encoder, query, batch, width, lenient)
+    one = _named(store, encoder, query, [batch], width, False)
+    return one._replace(single=True)
+
+
+def _measuring(store: Store, query: Any) -> Any:
+    """Return what measures, as an array or as numbers; None for what names."""
+    if is_array(query):
+        array = np.asarray(query)
+        return None if array.dtype.kind in "OSTU" else array
+    return query if not store.counts[NUMBER] and is_numeric(query) else None
+
+
+def _measured(store: Store, given: Any, width: int) -> Asked:
+    array = numbers(given, "the query", store.dtype)
+    plain, ndim = store.key_shape == (), array.ndim
+    if plain and ndim < 2:
+        array = array[..., None]
+    single = ndim == (0 if plain else 1)
+    if array.ndim != 2 - single or array.shape[-1] != width:
+        one, many = ("()", "(m,) or (m, 1)") if plain else (f"({width},)", f"(m, {width})")
+        raise ValueError(
+            f"the query has shape {shape_text(np.shape(given))}, but {one} for one query or {many} for a "
+            f"batch was expected, since the keys of this SoftDict have shape {shape_text(store.key_shape)}. "
+            "Check the width; the number of dimensions decides between one and a batch."
+        )
+    vectors = array[None] if single else array
+    limit = largest(vectors)
+    if not np.vdot(vectors, vectors) <= limit * limit:  # one number for all: most are far below
+        within(vectors, limit, "the query", lambda row: f"row {row}")
+    return Asked(given, vectors, single)
+
+
+def _named(store: Store, encoder: Any, query: Any, batch: list[Any], width: int, lenient: bool) -> Asked:
+    keys, names = store.arrays()[0], store.names
+    rows, vectors, unknown = np.full(len(batch), -1), [keys[0]] * len(batch), []
+    for i, item in enumerate(batch):
+        if (given := _measuring(store, item)) is not None:
+            one = _measured(store, given, width)
+            if not one.single:
+                raise ValueError(
+                    f"item {i} of the batch is a batch itself, but single queries were expected in a list "
+                    "of queries. Ask one batch at a time."
+                )
+            vectors[i] = one.vectors[0]
+        elif hashable(item) in names:
+            rows[i] = names[item]
+            vectors[i] = keys[rows[i]]
+        else:
+            unknown.append(i)
+    missing = np.zeros(len(batch), dtype=bool)
+    try:
+        for i, vector in zip(unknown, _encode(store, encoder, [batch[i] for i in unknown]), strict=True):
+            vectors[i] = vector
+    except KeyError:
+        if not lenient:
+            raise
+        for i in unknown:  # some may be known: ask for each alone
+            try:
+                vectors[i] = _encode(store, encoder, [batch[i]])[0]
+            except KeyError:
+                missing[i] = True
+    return Asked(query, np.stack(vectors) if vectors else keys[:0], False, rows, missing)
+
+
+def _encode(store: Store, encoder: Any, names: list[Any]) -> Array:
+    """Encode names; KeyError where there is no encoder."""
+    if not names:
+        return store.keys[:0]
+    if encoder is None:
+        raise KeyError(f"{brief(names[0])} names no entry, and there is no encoder to turn it into a vector")
+    array = numbers(as_encoder(encoder)(names), "the encoder's result", store.dtype)
+    within(array, largest(array), "the encoded key", lambda row: brief(names[row]))
+    check_key_shape(store, names[0], array.shape[1:])
+    return array
+
+
+def check_key_shape(store: Store, name: Any, shape: tuple[int, ...]) -> None:
+    """Refuse a key vector of another shape than those that are stored."""
+    if len(store) and shape != store.key_shape:
+        raise ValueError(
+            f"the key vector of {brief(name)} has shape {shape_text(shape)}, but "
+            f"{shape_text(store.key_shape)} was expected, as all keys of this SoftDict have. Use the encoder "
+            "that they were made with, or keep vectors of another width in a SoftDict of their own."
+        )
+
+
+def own_rows(store: Store, asked: Asked) -> Any:
+    """Return the rows that queries name (m,); ValueError for a query that names none."""
+    rows = np.full(len(asked.vectors), -1) if asked.rows is None else asked.rows.copy()
+    if store.counts[OWN]:
+        for i in np.nonzero(rows < 0)[0].tolist():
+            rows[i] = store.names.get(row_names(asked.vectors[i : i + 1], store.key_shape)[0], -1)
+    if (rows < 0).any():
+        raise ValueError(
+            f"query {int(np.argmax(rows < 0))} names no entry, but exclude_self expected queries that are "
+            "stored keys, to leave each out of its own answer. Ask by name, or use where=."
+        )
+    return rows
+
+
+# ---- new entries to vectors --------------------------------------------------------------------------
+
+#: What an array is called where arrays are no names; nothing else equals it.
+NO_NAME: Any = object()
+
+
+def key_name(store: Store, encoder: Any, key: Any) -> Any:
+    """Return the name under which `key` is, or would be, stored; NO_NAME where arrays are no names."""
+    labelled = encoder is not None or store.counts[NUMBER]
+    if is_array(key) and labelled:
+        return NO_NAME
+    if labelled or not (is_array(key) or is_numeric(key)):
+        return hashable(key)
+    array = numbers(key, f"the key {brief(key)}", store.dtype)
+    if array.ndim > 1:
+        raise ValueError(
+            f"the key has shape {shape_text(array.shape)}, but a number or one vector was expected as a key. "
+            "Assign one entry at a time, or use from_arrays."
+        )
+    return row_names(array.reshape(1, -1), array.shape)[0]
+
+
+def read_keys(store: Store, encoder: Any, keys: list[Any]) -> tuple[list[Any], list[int], Array, Any]:
+    """Return names, kinds, vectors (m, d) and key shape of keys that come without vectors."""
+    own = encoder is None and not store.counts[NUMBER]
+    names, known = [key_name(store, encoder, key) for key in keys], store.names
+    fresh = list(dict.fromkeys(name for name in names if name not in known))
+    bad = [name for name in fresh if name is NO_NAME or (encoder is None and not (own and is_numeric(name)))]
+    if bad:
+        wrong = keys[names.index(bad[0])]
+        raise TypeError(
+            f"the key is {brief(wrong)}, but a name that is stored, that the encoder can encode, or (without "
+            "one) a number or vector was expected. Give the vector beside the name: add(name, key_vector, "
+            "value)."
+        )
+    if not own:
+        rows = _encode(store, encoder, fresh)
+    else:
+        dtypes = [float_dtype(np.asarray(key)) if hasattr(key, "dtype") else np.float64 for key in keys]
+        rows = _own_vectors(fresh, store.dtype or np.result_type(*dtypes))
+    shape = rows.shape[1:] if fresh else store.key_shape
+    new = dict(zip(fresh, rows[:, None] if rows.ndim == 1 else rows, strict=True))
+    if fresh:
+        check_key_shape(store, fresh[0], shape)
+    vectors = np.stack([new[name] if name in new else store.keys[known[name]] for name in names])
+    kinds = [int(store.kinds[known[name]]) if name in known else kind_of(name, own) for name in names]
+    return names, kinds, vectors, shape
+
+
+def kind_of(name: Any, own: bool) -> int:
+    """Return what a row of this name is; `own` where its vector is its name."""
+    return OWN if own else NUMBER if is_label_number(name) else LABEL
+
+
+def _own_vectors(names: list[Any], dtype: Any) -> Array:
+    """Return the vectors (m, d) or (m,) of names that are their own vectors."""
+    shapes = {(len(name),) if isinstance(name, tuple) else (): name for name in reversed(names)}
+    if len(shapes) > 1:
+        (shape, first), (other, second) = list(shapes.items())[:2]
+        raise ValueError(
+            f"key {brief(second)} has shape {shape_text(other)} and key {brief(first)} has shape "
+            f"{shape_text(shape)}, but one shape was expected in one SoftDict. Give all of them the same "
+            "number of components."
+        )
+    return np.array(names, dtype=dtype)
+
+
+def read_values(
+    store: Store, encoder: Any, values: list[Any], labels: list[str]
+) -> tuple[Array, list[Any] | None, tuple[int, ...] | None]:
+    """Return values as numbers (m, e), as objects or None, and their shape or None."""
+    objects: list[Any] | None = None
+    if encoder is not None:
+        array = numbers(as_encoder(encoder, rows=False)(values), "the encoded value", store.dtype)
+        objects = values
+    elif not (store.objects is None if len(store) else is_value(values[0])):
+        return np.empty((len(values), 0)), values, None
+    else:
+        for value, label in zip(values, labels, strict=True):
+            if not is_value(value):
+                raise TypeError(
+                    f"the value of {label} is {brief(value)}, but numbers were expected, since the first "
+                    "value of this SoftDict was numbers. Keep objects in a SoftDict of their own."
+                )
+        array = stack(values, labels, store.dtype)
+    if len(store) and array.shape[1:] != store.value_shape:
+        raise ValueError(
+            f"the value of {labels[0]} has shape {shape_text(array.shape[1:])}, but "
+            f"{shape_text(store.value_shape or ())} was expected, as all values of this SoftDict have. "
+            "Reshape it, or use a SoftDict of its own."
+        )
+    within(array, np.inf, "the value", lambda row: labels[row])
+    return array.reshape(len(array), -1), objects, array.shape[1:]

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Array, Floats, numbers, shape_text
+from softdict._checks import Floats, check_number, check_result, numbers, shape_text
 
 #: Up to this width a sum runs coordinate by coordinate over whole tiles; above, along each pair.
 FEW = 6
@@ -25,10 +26,7 @@ FEW = 6
 class Similarity(NamedTuple):
     """One way to score: `score` maps (m, d) and (b, d) to (m, b)."""
 
-    name: str
     score: Callable[[Floats, Floats], Floats]
-    #: The score of an exact hit, where a hit must rank before everything else.
-    hit: float | None = None
     #: False where `score` may round differently from pair to pair (a user's callable).
     canonical: bool = True
 
@@ -68,9 +66,10 @@ def _sum_of_differences(q: Floats, k: Floats, power: int) -> Floats:
 
 def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
     """Put every pair that is no exact hit behind the exact hits, whatever underflowed."""
-    i, j = np.nonzero(scores >= hit)
-    missed = (q[i] != k[j]).any(axis=1)
-    scores[i[missed], j[missed]] = np.nextafter(hit, -np.inf)
+    if scores.max(initial=-math.inf) >= hit:
+        i, j = np.nonzero(scores >= hit)
+        missed = (q[i] != k[j]).any(axis=1)
+        scores[i[missed], j[missed]] = np.nextafter(hit, -math.inf)
     return scores
 
 
@@ -110,17 +109,14 @@ def _squares(x: Floats) -> Floats:
     return sum((column * column for column in x.T), np.zeros(len(x)))
 
 
+@dataclass(frozen=True)
 class InverseDistance:
     """Score by inverse squared distance: ``-log(|q - k|^2 + delta)``.
 
     With softmax and temperature 1 the weights are proportional to ``1 / (|q - k|^2 + delta)``.
 
-    **Equivalent to:** ``-np.log(((q - k) ** 2).sum(-1) + delta)``
-
-    Parameters
-    ----------
-    delta : float
-        At least 0, in squared key units. At 0 an exact hit scores infinity and answers alone.
+    **Equivalent to:** ``-np.log(((q - k) ** 2).sum(-1) + delta)``, with `delta` at least 0, in
+    squared key units. At 0 an exact hit scores infinity and answers alone.
 
     Notes
     -----
@@ -139,22 +135,11 @@ class InverseDistance:
     ValueError: delta is -1, but a finite number of at least 0 was expected in InverseDistance. ...
     """
 
-    def __init__(self, delta: float = 1e-6) -> None:
-        if not (0 <= delta < math.inf):
-            raise ValueError(
-                f"delta is {delta!r}, but a finite number of at least 0 was expected in "
-                "InverseDistance. Use a small positive number to round off the peak at each key."
-            )
-        self.delta = float(delta)
+    delta: float = 1e-6
 
-    def __repr__(self) -> str:
-        return f"InverseDistance({self.delta!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, InverseDistance) and self.delta == other.delta
-
-    def __hash__(self) -> int:
-        return hash(self.delta)
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta, lambda x: 0 <= x < math.inf, "a finite number of at least 0",
+                     "in InverseDistance. A small positive one rounds off the peak at each key")  # fmt: skip
 
     def _score(self, q: Floats, k: Floats) -> Floats:
         scores = 0.0 - np.log(_sum_of_differences(q, k, 2) + self.delta)
@@ -165,12 +150,8 @@ class InverseDistance:
 class Bilinear:
     """Score by a learned inner product: ``q @ W @ k``.
 
-    **Equivalent to:** ``q @ W @ k.T``
-
-    Parameters
-    ----------
-    W : array of shape (d_q, d_k)
-        Finite numbers. Queries have width d_q, keys width d_k.
+    **Equivalent to:** ``q @ W @ k.T``, for queries of width d_q, keys of width d_k and a matrix W
+    (d_q, d_k) of finite numbers.
 
     Notes
     -----
@@ -213,11 +194,11 @@ class Bilinear:
 
 
 NAMED = {
-    "gaussian": Similarity("gaussian", _gaussian, hit=0.0),
-    "laplacian": Similarity("laplacian", _laplacian, hit=0.0),
-    "cosine": Similarity("cosine", _cosine),
-    "dot": Similarity("dot", _dot),
-    "scaled_dot": Similarity("scaled_dot", _scaled_dot),
+    "gaussian": Similarity(_gaussian),
+    "laplacian": Similarity(_laplacian),
+    "cosine": Similarity(_cosine),
+    "dot": Similarity(_dot),
+    "scaled_dot": Similarity(_scaled_dot),
 }
 
 
@@ -226,10 +207,9 @@ def as_similarity(similarity: Any) -> Similarity:
     if isinstance(similarity, str) and similarity in NAMED:
         return NAMED[similarity]
     if isinstance(similarity, (InverseDistance, Bilinear)):
-        return Similarity(repr(similarity), similarity._score)
+        return Similarity(similarity._score)
     if callable(similarity) and not isinstance(similarity, type):
-        name = getattr(similarity, "__name__", type(similarity).__name__)
-        return Similarity(name, _checked(similarity, name), canonical=False)
+        return Similarity(_checked(similarity), canonical=False)
     raise (ValueError if isinstance(similarity, str) else TypeError)(
         f"similarity is {similarity!r}, but a name ({', '.join(NAMED)}), InverseDistance(delta), "
         "Bilinear(W) or a function of (m, d) and (b, d) was expected. Check the spelling."
@@ -241,15 +221,6 @@ def widths(similarity: Any) -> tuple[int, int] | None:
     return similarity.W.shape if isinstance(similarity, Bilinear) else None
 
 
-def _checked(function: Callable[[Array, Array], Any], name: str) -> Callable[[Floats, Floats], Floats]:
-    def score(q: Floats, k: Floats) -> Floats:
-        scores = np.array(numbers(function(q, k), f"the result of similarity {name}"), dtype=float)
-        if scores.shape != (len(q), len(k)):
-            raise ValueError(
-                f"similarity {name} returned shape {shape_text(scores.shape)} for queries "
-                f"{shape_text(q.shape)} and keys {shape_text(k.shape)}, but (m, b) = "
-                f"{shape_text((len(q), len(k)))} was expected. Return one score per pair."
-            )
-        return scores
-
-    return score
+def _checked(function: Callable[[Any, Any], Any]) -> Callable[[Floats, Floats], Floats]:
+    name = f"similarity {getattr(function, '__name__', type(function).__name__)}"
+    return lambda q, k: check_result(function(q, k), name, (len(q), len(k)), "one score per pair (m, b)")

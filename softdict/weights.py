@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Floats, numbers, shape_text
+from softdict._checks import Floats, check_number, check_result, numbers
 
 
+@dataclass(frozen=True)
 class Entmax:
     """Weigh by alpha-entmax, which takes in softmax (alpha 1) and sparsemax (alpha 2).
 
     A larger alpha gives more entries a weight of exactly zero.
 
     **Equivalent to:** ``np.maximum((alpha - 1) * z - tau, 0) ** (1 / (alpha - 1))``, with the one
-    threshold ``tau`` at which the weights of a row sum to one.
-
-    Parameters
-    ----------
-    alpha : float
-        From 1 up; finite.
+    threshold ``tau`` at which the weights of a row sum to one. `alpha` is finite, from 1 up.
 
     Notes
     -----
     Peters, Niculae, Martins, "Sparse sequence-to-sequence models", 2019; sparsemax: Martins,
-    Astudillo, 2016. Solved by Newton's method, which for alpha <= 2 climbs to the threshold from
-    below and for sparsemax ends after finitely many steps. Cost O(m n) per step, about ten steps.
+    Astudillo, 2016. Newton's method, safeguarded: about ten steps of O(m n).
 
     Examples
     --------
@@ -46,22 +42,11 @@ class Entmax:
     ValueError: alpha is 0.5, but a finite number of at least 1 was expected in Entmax. ...
     """
 
-    def __init__(self, alpha: float) -> None:
-        if not (1 <= alpha < math.inf):
-            raise ValueError(
-                f"alpha is {alpha!r}, but a finite number of at least 1 was expected in Entmax. "
-                "Use 1 for softmax, 1.5 for a few zeros, 2 for sparsemax."
-            )
-        self.alpha = float(alpha)
+    alpha: float
 
-    def __repr__(self) -> str:
-        return f"Entmax({self.alpha!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Entmax) and self.alpha == other.alpha
-
-    def __hash__(self) -> int:
-        return hash(self.alpha)
+    def __post_init__(self) -> None:
+        check_number("alpha", self.alpha, lambda a: 1 <= a < math.inf, "a finite number of at least 1",
+                     "in Entmax. Use 1 for softmax, 1.5 for a few zeros, 2 for sparsemax")  # fmt: skip
 
 
 #: Every named weighting is an entmax.
@@ -89,27 +74,26 @@ def tempered(scores: Floats, best: Floats, temperature: float) -> Floats:
     Centered first and divided then, no temperature makes it overflow to NaN. At 0 the division
     leaves 0 for the best and -inf for the rest, the hard limit; at infinity it leaves 0 for all.
     """
-    if temperature > 1:  # of two halves the difference cannot overflow
-        z = (scores * 0.5 - best * 0.5) / (temperature * 0.5)
-    else:
-        z = (scores - best) / temperature
-    z[scores == best] = 0
-    z[scores == -np.inf] = -np.inf
+    half = 0.5 if temperature > 1e290 else 1.0  # of two halves the difference cannot overflow
+    z = (scores * half - best * half) / (temperature * half)
+    if not 0 < temperature < math.inf or not np.isfinite(best).all():
+        z[scores == best] = 0
+        z[scores == -math.inf] = -math.inf
     return z
 
 
-def logits(scores: Floats, bias: Floats | None, temperature: float) -> tuple[Floats, Floats, Floats]:
+def logits(scores: Floats, bias: Any, temperature: float) -> tuple[Floats, Floats, Any]:
     """Return ``score / T + bias`` less its largest in the row, and that largest as (score, bias).
 
     The largest stays in two parts because ``score / T`` may overflow where T is tiny.
     """
-    best = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    best = scores.max(axis=-1, keepdims=True, initial=-math.inf)
     z = tempered(scores, best, temperature)
     if bias is None:
-        return z, best, np.zeros_like(best)
+        return z, best, 0.0
     z += bias
-    lift = z.max(axis=-1, keepdims=True, initial=-np.inf)
-    lift[lift == -np.inf] = 0  # a row with nothing
+    lift = z.max(axis=-1, keepdims=True, initial=-math.inf)
+    lift[lift == -math.inf] = 0  # a row with nothing
     return z - lift, best, lift
 
 
@@ -149,12 +133,13 @@ def keep_best(scores: Floats, bias: Floats | None, temperature: float, k: int) -
 
 def _entmax(z: Floats, alpha: float) -> Floats:
     """Return weights for logits whose largest is 0 in each row; zeros for a row with nothing."""
-    if alpha == 1:
-        w = np.exp(z)
-    else:
-        w = _threshold(z, alpha - 1)
-    mass = w.sum(axis=-1, keepdims=True)
-    return w / np.where(mass == 0, 1, mass)
+    w = np.exp(z) if alpha == 1 else _threshold(z, alpha - 1)
+    return shares(w, w.sum(axis=-1, keepdims=True))
+
+
+def shares(w: Floats, mass: Floats) -> Floats:
+    """Return ``w / mass``, and 0 where there is no mass."""
+    return w / (mass if mass.all() else np.where(mass == 0, 1, mass))
 
 
 def _threshold(z: Floats, beta: float) -> Floats:
@@ -192,72 +177,53 @@ class Weights(NamedTuple):
     null_weight: Floats  # (m,)
 
 
-def weigh(
-    scores: Floats,
-    bias: Floats | None,
-    *,
-    temperature: float,
-    weighting: Any,
-    top_k: int | None,
-    min_score: float | None,
-    null_score: float | None,
-    similarity: Any = None,
-) -> Weights:
+def weigh(scores: Floats, bias: Any, settings: Any) -> Weights:
     """Turn scores into shares that sum to one, the silent entry's share included."""
-    if min_score is not None:
-        scores = np.where(scores < min_score, -np.inf, scores)
-    if top_k is not None:
-        scores = keep_best(scores, bias, temperature, top_k)
+    temperature, null_score = settings["temperature"], settings["null_score"]
+    if settings["min_score"] is not None:
+        scores = np.where(scores < settings["min_score"], -math.inf, scores)
+    if settings["top_k"] is not None:
+        scores = keep_best(scores, bias, temperature, settings["top_k"])
     kept = scores
     if null_score is not None:
         scores, bias = _with_null(scores, bias, temperature, null_score)
-    rule = as_weighting(weighting)
+    rule = as_weighting(settings["weighting"])
     z, best, lift = logits(scores, bias, temperature)
     if isinstance(rule, Entmax):
         w = _entmax(z, rule.alpha)
     else:
         w = _called(rule, z + _offset(best, lift, temperature))
     if null_score is None:
-        return Weights(kept, w, np.zeros(w.shape[:-1]))
-    return Weights(kept, w[..., :-1], w[..., -1])
+        return Weights(kept, w, np.zeros(len(w)))
+    return Weights(kept, w[:, :-1], w[:, -1])
 
 
-def _with_null(
-    scores: Floats, bias: Floats | None, temperature: float, null_score: float
-) -> tuple[Floats, Floats | None]:
+def _with_null(scores: Floats, bias: Any, temperature: float, null_score: float) -> tuple[Floats, Any]:
     """Add the silent entry as a last column, without bias."""
-    best = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    out = (best == np.inf) | ((best >= null_score) & (temperature == 0))
-    scores = np.concatenate([scores, np.where(out, -np.inf, null_score)], axis=-1)
+    best = scores.max(axis=1, keepdims=True, initial=-math.inf)
+    out = (best == math.inf) | ((best >= null_score) & (temperature == 0))
     if bias is not None:
-        bias = np.broadcast_to(bias, (*scores.shape[:-1], scores.shape[-1] - 1))
-        bias = np.concatenate([bias, np.zeros_like(scores[..., -1:])], axis=-1)
-    return scores, bias
+        bias = np.concatenate([np.broadcast_to(bias, scores.shape), np.zeros_like(best)], axis=1)
+    return np.concatenate([scores, np.where(out, -math.inf, null_score)], axis=1), bias
 
 
-def _offset(best: Floats, lift: Floats, temperature: float) -> Floats:
+def _offset(best: Floats, lift: Any, temperature: float) -> Floats:
     """Return the largest ``score / T + bias``; at T = 0 and T = inf the score has no part in it."""
-    if temperature in (0, math.inf):
-        return lift
-    return np.where(best == -np.inf, 0, best / temperature) + lift
+    within = 0 < temperature < math.inf
+    return np.where((best == -math.inf) | (not within), 0, best / (temperature if within else 1)) + lift
 
 
-def log_sum_exp(scores: Floats, bias: Floats | None, temperature: float) -> Floats:
+def log_sum_exp(scores: Floats, bias: Any, temperature: float) -> Floats:
     """Return ``log(sum(exp(score / T + bias)))`` of each row, -inf for a row with nothing."""
     z, best, lift = logits(scores, bias, temperature)
-    return np.log(np.exp(z).sum(axis=-1)) + _offset(best, lift, temperature)[..., 0]
+    return np.log(np.exp(z).sum(axis=1)) + _offset(best, lift, temperature)[:, 0]
 
 
 def _called(rule: Any, z: Floats) -> Floats:
     """Ask a user's weighting, and check what it answers."""
-    name = getattr(rule, "__name__", type(rule).__name__)
-    w = np.array(numbers(rule(z.copy()), f"the result of weighting {name}"), dtype=np.float64)
-    if w.shape != z.shape:
-        raise ValueError(
-            f"weighting {name} returned shape {shape_text(w.shape)} for logits "
-            f"{shape_text(z.shape)}, but the same shape was expected. Return one weight per logit."
-        )
-    return np.where(z == -np.inf, 0, w)
+    name = f"weighting {getattr(rule, '__name__', type(rule).__name__)}"
+    w = check_result(rule(z.copy()), name, z.shape, "one weight per logit")
+    return np.where(z == -math.inf, 0, w)
 
 
 # ---- how many entries an answer rests on -----------------------------------------------------------
@@ -265,29 +231,22 @@ def _called(rule: Any, z: Floats) -> Floats:
 
 def entropy(weights: Floats) -> Floats:
     """Return the entropy (nats) of each row's shares, rescaled to sum to one; 0 for no shares."""
-    mass = weights.sum(axis=-1, keepdims=True)
-    p = weights / np.where(mass == 0, 1, mass)
+    p = shares(weights, weights.sum(axis=-1, keepdims=True))
     return -(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) + 0.0
 
 
 def calibrate(scores: Any, effective: float, **settings: Any) -> float:
-    """Find the temperature at which the median row rests on `effective` entries.
-
-    "Rests on" is the exponential of the entropy of the row's weights.
+    """Find the temperature, in score units, at which the median row rests on `effective` entries.
 
     Parameters
     ----------
     scores : array of shape (n,) or (m, n)
         Scores, -inf for entries that take no part.
     effective : float
-        From the number of entries that tie for the best up to the number that take part.
+        The exponential of the entropy (nats) of a row's weights: from the number of entries that
+        tie for the best (T = 0) up to the number that take part (T = inf).
     **settings
-        The settings of `softdict.SoftDict` other than similarity and temperature.
-
-    Returns
-    -------
-    float
-        The temperature, in score units; 0 or infinity at the two ends.
+        weighting, top_k and min_score, as for `softdict.SoftDict`.
 
     Raises
     ------
@@ -306,39 +265,36 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
     >>> calibrate([1, 1, 0, 0], 1.5)
     Traceback (most recent call last):
     ...
-    ValueError: effective is 1.5, but 2 entries tie for the best in the median row of calibrate, ...
+    ValueError: effective is 1.5, but a number from 2 to 4 was expected in calibrate: ...
     """
-    rows = np.atleast_2d(np.array(numbers(scores, "scores"), dtype=np.float64))
-    options = {"weighting": "softmax", "top_k": None, "min_score": None, **settings}
-    options["null_score"] = None
+    rows = np.atleast_2d(numbers(scores, "scores").astype(np.float64))
+    options = {"weighting": "softmax", "top_k": None, "min_score": None, **settings, "null_score": None}
 
     def reached(temperature: float) -> float:
         with np.errstate(all="ignore"):
-            shares = weigh(rows, None, temperature=temperature, **options).weights
-            return float(np.median(np.exp(entropy(shares)) * (shares.sum(axis=-1) > 0)))
+            w = weigh(rows, None, {**options, "temperature": temperature}).weights
+            return float(np.median(np.exp(entropy(w)) * w.any(axis=1)))
 
     ties, most = reached(0.0), reached(math.inf)
-    hint = "Ask for a number between the two, or change the settings or the entries."
-    where = "in the median row of calibrate"
-    if not ties <= effective <= most * (1 + 1e-12) or ties == most:
-        raise ValueError(
-            f"effective is {effective!r}, but {ties:.6g} entr{'y is' if ties == 1 else 'ies tie for'}"
-            f" the best {where}, and {most:.6g} take part at most: fewer than {ties:.6g} and more "
-            f"than {most:.6g} cannot be reached. {hint}"
-        )
+    check_number(
+        "effective", effective, lambda x: ties <= x <= most * (1 + 1e-12) and ties < most,
+        f"a number from {ties:.6g} to {most:.6g}",
+        f"in calibrate: in the median row {ties:.6g} {'entry is' if ties == 1 else 'entries tie for'} the "
+        f"best, and {most:.6g} take part, so that fewer or more cannot be reached. Change the number, the "
+        "settings or the entries",
+    )  # fmt: skip
     if effective == ties:
         return 0.0
     if effective >= most:
         return math.inf
     low = high = float(np.median(np.ptp(np.where(np.isfinite(rows), rows, 0), axis=-1))) or 1.0
-    while reached(high) < effective:
-        if (high := high * 8) == math.inf:
-            return high
-    while reached(low) > effective:
-        if (low := low / 8) == 0:
-            return low
+    while high < math.inf and reached(high) < effective:
+        high *= 8
+    while low > 0 and reached(low) > effective:
+        low /= 8
+    if low == 0 or high == math.inf:
+        return low if low == 0 else high
     from scipy.optimize import brentq  # late: the import takes longer than most lookups
 
-    root = brentq(lambda t: reached(math.exp(t)) - effective, math.log(low), math.log(high),
-                  xtol=1e-14, rtol=1e-14)  # fmt: skip
-    return math.exp(root)
+    log_t = brentq(lambda x: reached(math.exp(x)) - effective, math.log(low), math.log(high), xtol=1e-14)
+    return math.exp(log_t)
