@@ -13,6 +13,11 @@ budget_mib: float = float(os.environ.get("SOFTDICT_BUDGET_MIB", "32"))
 _PER_PAIR = 6  # float64 numbers: score, logit, weight, and what NumPy holds between two steps
 
 
+def fits(m: int, n: int, width: int) -> bool:
+    """Tell whether m queries and n entries are a small part of the budget, so that one tile will do."""
+    return n * (4 * _PER_PAIR * m + width) <= budget_mib * 2**17
+
+
 def tile_columns(m: int, n: int, width: int) -> int:
     """Return how many entries of `width` numbers (key and value) one tile of m queries holds."""
     return max(1, min(n, int(budget_mib * 2**17) // (_PER_PAIR * m + width)))

@@ -1,7 +1,7 @@
 """The rows behind a SoftDict: appended in amortized constant time, named, deleted in order.
 
-A name leads to the row where its numbers stand. Deleting moves no other row: the row is marked dead,
-and all dead rows are swept out together when somebody asks, or when they outnumber the living.
+A name leads to the row where its numbers stand. Deleting an entry only takes its name away: rows
+without a name are swept out together when somebody asks, or when they outnumber the others.
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softdict import _backend
-from softdict._checks import Array, check_rows, equal_rows_text, float_dtype, numbers, row_names
-
-#: What a row is: its own vector's name, a label that is a number (or a tuple of them), other labels.
-DEAD, OWN, NUMBER, LABEL = range(4)
+from softdict._checks import Array, check_rows, equal_rows_text, is_numeric, numbers, row_names
 
 
 class Entries(NamedTuple):
     """Checked entries on their way into a store; row i of everything belongs to names[i]."""
 
     names: Sequence[Hashable]  # each once; none at all where vectors are still to be named
-    kinds: Any  # (m,)
+    own: bool  # whether names that are numbers are their own vectors
     keys: Array  # (m, d)
     values: Array  # (m, e); e = 0 where the values cannot blend
     objects: list[Any] | None  # None where the values are numbers
@@ -42,28 +39,28 @@ class Store:
     def clear(self) -> None:
         """Forget everything but an explicit dtype."""
         self._names.clear()
-        self.adopt(Entries([], [], np.empty((0, 0)), np.empty((0, 0)), None, (), None))
+        self.adopt(Entries([], False, np.empty((0, 0)), np.empty((0, 0)), None, (), None))
 
     def adopt(self, new: Entries, mapped: bool = False) -> None:
         """Become these entries. The arrays are shared until the first write in place."""
         self.keys, self.values, self.objects = new.keys, new.values, new.objects
         self.key_shape, self.value_shape, self.mapped = new.key_shape, new.value_shape, mapped
-        self.kinds = np.array(new.kinds, dtype=np.int8)
-        self.counts: list[int] = np.bincount(self.kinds, minlength=4).tolist()
+        self.own = new.own and len(new.keys) > 0
+        self.numeric = sum(map(is_numeric, new.names)) if new.names else len(new.keys)
         self.size = self.lent = len(new.keys)  # rows in use; rows seen by others, never written again
         self._ready: Any = None  # what `arrays` returned
         self._checked: set[tuple[int, int]] = set()  # the blocks of a map found good
         self._names.update(zip(new.names, range(self.size), strict=False))
 
     def __len__(self) -> int:
-        return self.size - self.counts[DEAD]
+        return len(self._names) or self.size  # names may still be to come
 
     # ---- reading -----------------------------------------------------------------------------
 
     @property
     def names(self) -> dict[Hashable, int]:
         """The names in order, with their rows; those of `from_arrays` are made when first needed."""
-        if len(self._names) < len(self):
+        if self.size and not self._names:
             names: dict[Hashable, int] = {}
             for start, keys, _ in self.blocks():
                 for row, name in enumerate(row_names(keys, self.key_shape), start):
@@ -74,7 +71,7 @@ class Store:
 
     def first_names(self, count: int) -> list[Hashable]:
         """Return the first names, without reading a whole map for them."""
-        if len(self._names) < len(self):
+        if self.size and not self._names:
             return row_names(self.read(0, count)[0], self.key_shape)
         return list(islice(self._names, count))
 
@@ -105,11 +102,6 @@ class Store:
         keys, values = self._ready
         return keys, values
 
-    @property
-    def value_dtype(self) -> np.dtype[Any]:
-        """The dtype of answers."""
-        return self.dtype or float_dtype(self.values)
-
     def lend(self) -> tuple[Array, Array]:
         """Return `arrays` for somebody to keep: from now on, writing in place copies first."""
         keys, values = self.arrays()
@@ -124,6 +116,14 @@ class Store:
         return value.item() if self.value_shape == () else value.reshape(self.value_shape).copy()
 
     # ---- writing -----------------------------------------------------------------------------
+
+    def is_own(self, name: Hashable) -> bool:
+        """Tell whether a name is, or in this store would be, its own vector."""
+        return self.own and is_numeric(name)
+
+    def numbers_name(self) -> bool:
+        """Tell whether some labels are numbers, so that numbers name instead of measuring."""
+        return self.numeric > 0 and not self.own
 
     def writable(self) -> None:
         """Refuse to write to a map."""
@@ -143,14 +143,15 @@ class Store:
         fresh = np.nonzero(rows < 0)[0]
         rows[fresh] = np.arange(first, first + len(fresh))
         self._room(first + len(fresh), rows.min(), new)
-        self.keys[rows], self.values[rows], self.kinds[rows] = new.keys, new.values, new.kinds
+        self.keys[rows], self.values[rows] = new.keys, new.values
         if self.objects is not None and new.objects is not None:
             self.objects.extend([None] * len(fresh))
             for row, thing in zip(rows.tolist(), new.objects, strict=True):
                 self.objects[row] = thing
-        for i in fresh.tolist():
-            self.counts[new.kinds[i]] += 1
-            names[new.names[i]] = int(rows[i])
+        added = {new.names[i]: int(rows[i]) for i in fresh.tolist()}
+        names.update(added)
+        self.own = self.own if self.numeric else new.own
+        self.numeric += sum(map(is_numeric, added))
         self.size, self._ready = first + len(fresh), None
 
     def _room(self, needed: int, lowest: int, new: Entries) -> None:
@@ -161,58 +162,54 @@ class Store:
             self.lent = 0
             self.keys = _grown(self.keys, grown, self.size, types[0])
             self.values = _grown(self.values, grown, self.size, types[1])
-            self.kinds = _grown(self.kinds, grown, self.size, np.int8)
 
     def delete(self, name: Hashable) -> None:
         """Delete an entry; KeyError where there is none. O(1), amortized."""
         self.writable()
         row = self.names.pop(name)
-        self.counts[self.kinds[row]] -= 1
-        self.counts[DEAD] += 1
-        self.kinds[row], self._ready = DEAD, None
+        self.numeric -= is_numeric(name)
+        self._ready = None
         if self.objects is not None:
             self.objects[row] = None
         if not self._names:
             self.clear()
-        elif self.counts[DEAD] > len(self):
+        elif self.size > 2 * len(self):
             self.sweep()
 
     def sweep(self, names: Sequence[Hashable] | None = None) -> None:
-        """Take the dead rows out; with all names in another order, bring the rows to that order."""
-        if names is not None or self.counts[DEAD]:
+        """Take rows without a name out; with all names in another order, bring the rows to that order."""
+        if names is not None or self.size > len(self):
             rows = list(self._names.values()) if names is None else [self.names[name] for name in names]
             self._names = self._names if names is None else dict.fromkeys(names, 0)
-            self.keys, self.values, self.kinds = self.keys[rows], self.values[rows], self.kinds[rows]
-            self.objects = None if self.objects is None else [self.objects[row] for row in rows]
             self._names.update(zip(self._names, range(len(rows)), strict=True))
-            self.size, self.counts[DEAD], self.lent, self._ready = len(rows), 0, 0, None
+            self.keys, self.values = self.keys[rows], self.values[rows]
+            self.objects = None if self.objects is None else [self.objects[row] for row in rows]
+            self.size, self.lent, self._ready = len(rows), 0, None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for copying and pickling, read into memory, nothing writable shared."""
         keys, values = map(np.array, self.arrays())
-        own = {"keys": keys, "values": values, "_names": dict(self.names), "counts": list(self.counts)}
-        own |= {"kinds": self.kinds[: self.size].copy(), "objects": self.objects and list(self.objects)}
-        return {**self.__dict__, **own, "mapped": False, "lent": 0, "_ready": None, "_checked": set()}
+        own = {"keys": keys, "values": values, "_names": dict(self.names), "mapped": False, "lent": 0}
+        own |= {"objects": self.objects and list(self.objects), "_ready": None, "_checked": set()}
+        return {**self.__dict__, **own}
 
     def _check(self) -> None:
         """Assert every invariant."""
-        n, size, kinds = len(self), self.size, self.kinds[: self.size]
+        n, size, rows = len(self), self.size, list(self._names.values())
         try:
-            # Every living row has a name, or none has one yet; names and rows are in one order.
-            assert list(self._names.values()) in ([], np.nonzero(kinds)[0].tolist())
-            # The kinds are counted, and dead rows never outnumber the living.
-            assert np.bincount(kinds, minlength=4).tolist() == self.counts and self.counts[DEAD] <= n
-            # Numbers name or measure, never both.
-            assert not (self.counts[OWN] and self.counts[NUMBER])
+            # Names and rows are in one order, and rows without a name never outnumber the others.
+            assert rows == sorted(rows) and (not rows or rows[-1] < size <= 2 * n)
+            # Names that are numbers are counted.
+            assert self.numeric == (sum(map(is_numeric, self._names)) if rows else n)
             # Everything has room for the rows in use, one object to a row.
-            assert min(map(len, (self.keys, self.values, self.kinds))) >= size
+            assert min(len(self.keys), len(self.values)) >= size
             assert self.objects is None or len(self.objects) == size
             # Vectors that are their own name bear it.
             for name, row in self._names.items():
                 one = self.read(row, row + 1)[0]
-                assert kinds[row] != OWN or row_names(one, self.key_shape) == [name]
+                assert not self.is_own(name) or row_names(one, self.key_shape) == [name]
             # What is empty has forgotten everything.
-            assert n or (size, self.value_shape, self.objects) == (0, None, None)
+            assert n or (size, self.own, self.value_shape, self.objects) == (0, False, None, None)
         except AssertionError:
             print({name: value for name, value in vars(self).items() if name != "_ready"})
             raise

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._backend import tile_columns, tile_shape
+from softdict._backend import fits, tile_columns, tile_shape
 from softdict._checks import Array, Floats, Masks, arrange, check_settings
 from softdict.scores import as_similarity, widths
-from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, shares, tempered, weigh
+from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, share, tempered, weigh
 
 # ---- plainly ---------------------------------------------------------------------------------
 
@@ -22,9 +22,9 @@ from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking,
 def plain(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> tuple[Floats, Any]:
     """Return the answers (m, e), and which queries reached something (m,). The definition."""
     scores = score(query, keys, masks, settings)  # (m, n)
-    kept, weights, null_weight = weigh(scores, masks.bias, settings)  # (m, n), (m, n), (m,)
-    value = mix(weights, values, settings["temperature"] == 0)  # (m, e)
-    return value, (kept.max(axis=1, initial=-math.inf) != -math.inf) | (null_weight > 0)
+    shares = weigh(scores, masks.bias, settings)  # (m, n)
+    value = mix(shares.weights, values, settings["temperature"] == 0)  # (m, e)
+    return value, shares.reached
 
 
 def score(query: Array, keys: Array, masks: Masks, settings: Any, canonical: bool = False) -> Floats:
@@ -45,8 +45,8 @@ def score(query: Array, keys: Array, masks: Masks, settings: Any, canonical: boo
         close = np.isfinite(scores) if canonical else _undecided(scores, bias, settings)
         for i, j in zip(*np.nonzero(close), strict=True):
             scores[i, j] = similarity.score(q[i : i + 1], k[j : j + 1])[0, 0]
-    if scores.max(initial=0) == math.inf:  # an infinite score leaves only its like
-        infinite = scores == math.inf
+    if not similarity.bounded and scores.max(initial=0) == math.inf:
+        infinite = scores == math.inf  # which leaves only its like
         scores[infinite.any(axis=1, keepdims=True) & ~infinite] = -math.inf
     return scores
 
@@ -74,9 +74,9 @@ def _undecided(scores: Floats, bias: Any, settings: Any) -> Any:
 
 def mix(weights: Floats, values: Array, hard: bool) -> Floats:
     """Blend weights (m, n) and values (n, e) to (m, e). A value of weight 0 is not touched."""
-    values = values.astype(np.float64, copy=False)
+    values = np.asarray(values, dtype=np.float64)
     out = weights @ values
-    if not np.isfinite(out).all():  # NaN or infinity in a value, which 0 * value would spread
+    if not math.isfinite(np.vdot(out, out)):  # NaN or infinity in a value, which 0 * value would spread
         for column, value in zip(out.T, values.T, strict=True):
             column[:] = np.where(weights == 0, 0, weights * value).sum(axis=1)
     if hard and len(values):  # a single winner to the last bit, the sign of a zero included
@@ -115,7 +115,8 @@ class Kept(NamedTuple):
 def _one_peak(bias: Any, settings: Any) -> bool:
     """Tell whether one (score, mass, value) a query is enough to go on with."""
     even = bias is None and settings["temperature"] in (0, math.inf)  # all that is left shares alike
-    return settings["top_k"] is None and (even or as_weighting(settings["weighting"]) == Entmax(1.0))
+    softmax = getattr(as_weighting(settings["weighting"]), "alpha", None) == 1
+    return settings["top_k"] is None and (even or softmax)
 
 
 def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> Peak | Kept:
@@ -130,7 +131,7 @@ def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any)
     z, best, lift = logits(scores, masks.bias, settings["temperature"])
     weights = np.exp(z)
     mass = weights.sum(axis=1, keepdims=True)
-    value = mix(shares(weights, mass), values, settings["temperature"] == 0)
+    value = mix(share(weights, mass), values, settings["temperature"] == 0)
     return Peak(best[:, 0], (lift + np.zeros_like(best))[:, 0], mass[:, 0], value)
 
 
@@ -163,7 +164,7 @@ def _merge(parts: list[Any], settings: Any) -> Any:
     lift[lift == -math.inf] = 0
     mass = mass * np.exp(z - lift)
     total = mass.sum(axis=1, keepdims=True)
-    return Peak(best[:, 0], lift[:, 0], total[:, 0], mix_each(shares(mass, total), value))
+    return Peak(best[:, 0], lift[:, 0], total[:, 0], mix_each(share(mass, total), value))
 
 
 def _silent(part: Peak, settings: Any) -> Peak:
@@ -180,8 +181,7 @@ def _finish(part: Any, settings: Any, values: Any = None) -> tuple[Floats, Any]:
         if settings["null_score"] is not None:
             part = _merge([part, _silent(part, settings)], settings)
         return part.value, part.mass > 0
-    kept, weights, null_weight = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
-    reached = (kept > -math.inf).any(axis=1) | (null_weight > 0)
+    _, weights, _, reached = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
     if values is None:
         return mix_each(weights, part.value), reached
     out = np.zeros((len(weights), values.shape[1]))
@@ -219,10 +219,11 @@ def answer(query: Array, keys: Array, values: Array, masks: Masks, settings: Any
     The input is checked already: query (m, d), keys (n, d), values (n, e).
     """
     m, n, e = len(query), len(keys), values.shape[1]
+    width = 2 * keys.shape[1] + e
     with np.errstate(all="ignore"):
-        rows, columns = _tile_shape(m, n, 2 * keys.shape[1] + e, masks.bias, settings)
-        if rows >= m and columns >= n:
+        if fits(m, n, width):
             return plain(query, keys, values, masks, settings)
+        rows, columns = _tile_shape(m, n, width, masks.bias, settings)
         out, reached = np.empty((m, e)), np.empty(m, dtype=bool)
         for i in range(0, m, rows):
             r = slice(i, i + rows)
@@ -249,7 +250,7 @@ def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> Explained
     """Say why: takes what `answer` takes, and O(m n) memory."""
     with np.errstate(all="ignore"):
         scores = score(query, keys, masks, settings, canonical=True)
-        kept, weights, null_weight = weigh(scores, masks.bias, settings)
+        kept, weights, null_weight, _ = weigh(scores, masks.bias, settings)
         total = log_sum_exp(kept, masks.bias, settings["temperature"])
         if settings["temperature"] == 0 and settings["null_score"] is not None:
             total[kept.max(axis=1, initial=-math.inf) < settings["null_score"]] = -math.inf

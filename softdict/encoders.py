@@ -14,6 +14,8 @@ import numpy as np
 from softdict._checks import (
     Array,
     brief,
+    check_labels,
+    check_rows,
     float_dtype,
     hashable,
     is_array,
@@ -22,12 +24,14 @@ from softdict._checks import (
     is_value,
     largest,
     numbers,
+    own_array,
+    refuse_equal_rows,
     row_names,
     shape_text,
     stack,
     within,
 )
-from softdict._store import LABEL, NUMBER, OWN, Store
+from softdict._store import Entries, Store
 
 
 class OneHot:
@@ -246,7 +250,7 @@ def _measuring(store: Store, query: Any) -> Any:
     if is_array(query):
         array = np.asarray(query)
         return None if array.dtype.kind in "OSTU" else array
-    return query if not store.counts[NUMBER] and is_numeric(query) else None
+    return query if not store.numbers_name() and is_numeric(query) else None
 
 
 def _measured(store: Store, given: Any, width: int) -> Asked:
@@ -326,7 +330,7 @@ def check_key_shape(store: Store, name: Any, shape: tuple[int, ...]) -> None:
 def own_rows(store: Store, asked: Asked) -> Any:
     """Return the rows that queries name (m,); ValueError for a query that names none."""
     rows = np.full(len(asked.vectors), -1) if asked.rows is None else asked.rows.copy()
-    if store.counts[OWN]:
+    if store.own:
         for i in np.nonzero(rows < 0)[0].tolist():
             rows[i] = store.names.get(row_names(asked.vectors[i : i + 1], store.key_shape)[0], -1)
     if (rows < 0).any():
@@ -345,7 +349,7 @@ NO_NAME: Any = object()
 
 def key_name(store: Store, encoder: Any, key: Any) -> Any:
     """Return the name under which `key` is, or would be, stored; NO_NAME where arrays are no names."""
-    labelled = encoder is not None or store.counts[NUMBER]
+    labelled = encoder is not None or store.numbers_name()
     if is_array(key) and labelled:
         return NO_NAME
     if labelled or not (is_array(key) or is_numeric(key)):
@@ -359,9 +363,18 @@ def key_name(store: Store, encoder: Any, key: Any) -> Any:
     return row_names(array.reshape(1, -1), array.shape)[0]
 
 
-def read_keys(store: Store, encoder: Any, keys: list[Any]) -> tuple[list[Any], list[int], Array, Any]:
-    """Return names, kinds, vectors (m, d) and key shape of keys that come without vectors."""
-    own = encoder is None and not store.counts[NUMBER]
+class Keys(NamedTuple):
+    """Keys as vectors."""
+
+    names: list[Any]
+    own: bool  # whether names that are numbers are their own vectors
+    vectors: Array  # (m, d)
+    shape: tuple[int, ...]
+
+
+def read_keys(store: Store, encoder: Any, keys: list[Any]) -> Keys:
+    """Return keys that come without vectors."""
+    own = encoder is None and not store.numbers_name()
     names, known = [key_name(store, encoder, key) for key in keys], store.names
     fresh = list(dict.fromkeys(name for name in names if name not in known))
     bad = [name for name in fresh if name is NO_NAME or (encoder is None and not (own and is_numeric(name)))]
@@ -382,13 +395,80 @@ def read_keys(store: Store, encoder: Any, keys: list[Any]) -> tuple[list[Any], l
     if fresh:
         check_key_shape(store, fresh[0], shape)
     vectors = np.stack([new[name] if name in new else store.keys[known[name]] for name in names])
-    kinds = [int(store.kinds[known[name]]) if name in known else kind_of(name, own) for name in names]
-    return names, kinds, vectors, shape
+    return Keys(names, store.own if store.numeric else own, vectors, shape)
 
 
-def kind_of(name: Any, own: bool) -> int:
-    """Return what a row of this name is; `own` where its vector is its name."""
-    return OWN if own else NUMBER if is_label_number(name) else LABEL
+def read_key(store: Store, key: Any, key_vector: Any) -> Keys:
+    """Return a label with the vector that stands beside it."""
+    name = hashable(key)
+    vector = numbers(key_vector, f"the key vector of {brief(name)}", store.dtype)
+    if vector.ndim > 1:
+        raise ValueError(
+            f"the key vector of {brief(name)} has shape {shape_text(vector.shape)}, but () or (d,) was "
+            "expected in add. Add one entry at a time, or use from_arrays(..., labels=...)."
+        )
+    own = name in store.names and store.is_own(name)
+    if own and row_names(vector.reshape(1, -1), vector.shape) != [name]:
+        raise ValueError(
+            f"{brief(name)} is the name of its own vector, but add came with another one, where the same was "
+            "expected. Use a text label for a vector that is not its own name."
+        )
+    return Keys([name], own, vector.reshape(1, -1), vector.shape)
+
+
+def read_entries(store: Store, value_encoder: Any, keys: Keys, values: list[Any]) -> Entries:
+    """Return checked entries: each name once, in its first position, with its last value."""
+    last = {name: i for i, name in enumerate(keys.names)}
+    pick, names = list(last.values()), list(last)
+    rows, labels = keys.vectors[pick], list(map(brief, names))
+    check_key_shape(store, names[0], keys.shape)
+    _refuse_number_labels(store, names, keys.own, keys.shape)
+    within(rows, largest(rows), "the key vector", lambda row: labels[row])
+    array, objects, shape = read_values(store, value_encoder, [values[i] for i in pick], labels)
+    return Entries(names, keys.own, rows, array, objects, keys.shape, shape)
+
+
+def _refuse_number_labels(store: Store, names: list[Any], own: bool, shape: tuple[int, ...]) -> None:
+    """Refuse labels that are numbers beside keys that are: numbers either name or measure."""
+    label = next((name for name in names if not own and is_label_number(name)), None)
+    if own and store.numbers_name() and any(map(is_numeric, names)):
+        label = next(filter(is_numeric, store.names))
+    if label is not None and (own or shape == () or (store.own and store.numeric)):
+        raise ValueError(
+            f"the label {label!r} is a number, but text was expected as a label beside keys that are numbers "
+            "or vectors themselves: numbers either name or measure. Use str(label)."
+        )
+
+
+def read_arrays(
+    store: Store, value_encoder: Any, keys: Any, values: Any, labels: Any, copy: bool | None
+) -> tuple[Entries, bool]:
+    """Return the entries of `from_arrays`, and whether some are in a memory map, not yet checked."""
+    keys, keys_mapped = own_array(keys, "the keys", store.dtype, copy)
+    n = len(keys) if keys.ndim in (1, 2) else -1
+    count = len(values) if hasattr(values, "__len__") else "no list of"
+    if count != n:
+        raise ValueError(
+            f"keys have shape {shape_text(keys.shape)} and there are {count} values, but keys (n, d) or (n,) "
+            "and n values were expected in from_arrays. Give one row to each entry."
+        )
+    key_shape = keys.shape[1:]
+    keys = keys[:, None] if keys.ndim == 1 else keys
+    names = [] if labels is None else check_labels(labels, n)
+    _refuse_number_labels(store, names, False, key_shape)
+    owner = (lambda row: brief(names[row])) if names else (lambda row: f"row {row}")
+    objects, shape, values_mapped = None, None, False
+    if n and (value_encoder is not None or not is_value(values)):
+        values, objects, shape = read_values(store, value_encoder, list(values), list(map(owner, range(n))))
+    elif n:
+        values, values_mapped = own_array(values, "the values", store.dtype, copy)
+        shape, values = values.shape[1:], values.reshape(n, -1)
+    mapped = keys_mapped or values_mapped
+    if n and not mapped:
+        check_rows(keys, values, owner)
+        if labels is None:
+            refuse_equal_rows(keys)
+    return Entries(names, labels is None, keys, values, objects, key_shape, shape), mapped
 
 
 def _own_vectors(names: list[Any], dtype: Any) -> Array:

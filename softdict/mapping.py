@@ -17,40 +17,31 @@ from softdict._checks import (
     as_name,
     brief,
     check_bias,
-    check_labels,
     check_number,
-    check_rows,
     check_size,
     check_where,
     filled,
-    hashable,
-    is_numeric,
-    is_value,
-    largest,
     numbers,
-    own_array,
     pairs,
-    refuse_equal_rows,
     row_names,
     same,
-    shape_text,
     store_dtype,
     unreached,
-    within,
 )
-from softdict._store import NUMBER, OWN, Entries, Store
+from softdict._store import Store
 from softdict.blend import Explained, Partial, answer, checked, explain, partial
 from softdict.encoders import (
     Asked,
+    Keys,
     as_encoder,
-    check_key_shape,
     key_name,
-    kind_of,
     own_rows,
+    read_arrays,
+    read_entries,
+    read_key,
     read_keys,
     read_query,
-    read_values,
-)
+)  # fmt: skip
 from softdict.scores import widths
 from softdict.weights import calibrate, entropy, ranking
 
@@ -172,18 +163,18 @@ class HardView(MutableMapping[Any, Any]):
         given = getattr(entries, "_store", None) if isinstance(entries, (SoftDict, HardView)) else None
         if given is not None and len(given):
             rows, names = given.arrays()[0], list(given.names)
-            kinds = given.kinds[: given.size]
+            values = [given.value(row) for row in range(len(names))]
             if store.dtype is not None:  # which may round vectors to other names
                 rows = numbers(rows, "the keys", store.dtype)
                 own = row_names(rows, given.key_shape)
-                names = [o if kind == OWN else name for name, o, kind in zip(names, own, kinds, strict=True)]
-            sd._write(names, kinds, rows, given.key_shape, list(map(given.value, range(len(names)))))
+                names = [o if given.is_own(name) else name for name, o in zip(names, own, strict=True)]
+            sd._write(Keys(names, given.own, rows, given.key_shape), values)
             entries = ()
         keys, values = pairs(entries)
         keys, values = [*keys, *named], [*values, *named.values()]
         if keys:
             store.writable()
-            sd._write(*read_keys(store, sd.encoder, keys), values)
+            sd._write(read_keys(store, sd.encoder, keys), values)
 
 
 def _handed(name: str) -> Any:
@@ -321,7 +312,9 @@ class SoftDict:
         ValueError: rows 0 and 2 of the keys are equal, but ...
         """
         sd = cls(**settings)
-        sd._adopt_arrays(keys, values, labels, copy)
+        entries, mapped = read_arrays(sd._store, sd.value_encoder, keys, values, labels, copy)
+        if len(entries.keys):
+            sd._store.adopt(entries, mapped)
         return sd
 
     # ---- settings ------------------------------------------------------------------------------
@@ -352,7 +345,7 @@ class SoftDict:
         """Return the blend for one query, or for a batch of them."""
         asked = self._read(query)
         value, reached = self._ask(asked)
-        if not all(reached):
+        if np.count_nonzero(reached) < len(reached):
             raise KeyError(unreached(query, reached, asked.single))
         return value
 
@@ -423,7 +416,7 @@ class SoftDict:
     # ---- asking the engine -----------------------------------------------------------------------
 
     def _filled(self) -> Store:
-        if not len(self._store):
+        if not self._store.size:
             raise KeyError("this SoftDict is empty: there is no entry to answer")
         return self._store
 
@@ -454,11 +447,12 @@ class SoftDict:
             return self._pick(asked, masks)
         if store.mapped and not callable(self._settings["weighting"]):
             return self._partial(asked, masks).end()
-        value, reached = answer(asked.vectors, *store.arrays(), masks, self._settings)
-        if asked.single and not store.value_shape:
-            return value.astype(store.value_dtype).item(), reached
+        keys, values = store.arrays()
+        value, reached = answer(asked.vectors, keys, values, masks, self._settings)
+        if asked.single and store.value_shape == ():
+            return value.astype(values.dtype, copy=False).item(), reached
         shape = store.value_shape if asked.single else (len(value), *store.value_shape)
-        return value.reshape(shape).astype(store.value_dtype), reached
+        return value.reshape(shape).astype(values.dtype), reached
 
     def _pick(self, asked: Asked, masks: Masks) -> tuple[Any, Any]:
         """Return the winners' objects, at T = 0; the earliest of a tie."""
@@ -485,7 +479,7 @@ class SoftDict:
         parts: list[Partial] = []
         for start, keys, values in store.blocks() if store.mapped else [(0, *store.arrays())]:
             some = masks.tile(slice(None), slice(start, start + len(keys)), (m, len(store)))
-            made = (shape, store.value_dtype)
+            made = (shape, values.dtype)
             part = partial(asked.vectors, keys, values, some, self._settings, offset + start, made)
             parts = [reduce(add, parts, part)] if len(parts) < 16 else [part, *parts]
         return reduce(add, parts)
@@ -528,20 +522,12 @@ class SoftDict:
         number, or a tuple of numbers, is refused where keys are plain numbers and beside entries that are
         their own vector.
         """
-        name, store = hashable(key), self._store
-        vector = numbers(key_vector, f"the key vector of {brief(name)}", store.dtype)
-        if vector.ndim > 1:
-            raise ValueError(
-                f"the key vector of {brief(name)} has shape {shape_text(vector.shape)}, but () or (d,) was "
-                "expected in add. Add one entry at a time, or use from_arrays(..., labels=...)."
-            )
-        own = name in store.names and store.kinds[store.names[name]] == OWN
-        if own and row_names(vector.reshape(1, -1), vector.shape) != [name]:
-            raise ValueError(
-                f"{brief(name)} is the name of its own vector, but add came with another one, where the same "
-                "was expected. Use a text label for a vector that is not its own name."
-            )
-        self._write([name], [kind_of(name, own)], vector.reshape(1, -1), vector.shape, [value])
+        self._write(read_key(self._store, key, key_vector), [value])
+
+    def _write(self, keys: Keys, values: list[Any]) -> None:
+        """Decide, then act: all or nothing."""
+        self._store.writable()
+        self._store.write(read_entries(self._store, self.value_encoder, keys, values))
 
     def __eq__(self, other: object) -> bool:
         """Compare names and values, with a SoftDict key vectors too; never settings or order."""
@@ -587,66 +573,9 @@ class SoftDict:
     def _text(self) -> str:
         """Return the first entries as a dict shows them."""
         n, names = len(self), self._store.first_names(4)
-        rows = [self._store.names[name] for name in names] if self._store.counts[0] else range(len(names))
-        some = [f"{brief(k)}: {brief(self._store.value(row))}" for k, row in zip(names, rows, strict=True)]
+        self._store.sweep()
+        some = [f"{brief(name)}: {brief(self._store.value(row))}" for row, name in enumerate(names)]
         return "{" + ", ".join(some) + (f", ... {n - 4} more" if n > 4 else "") + "}"
-
-    # ---- writing: decide, then act ---------------------------------------------------------------
-
-    def _write(self, names: list[Any], kinds: Any, rows: Array, shape: Any, values: list[Any]) -> None:
-        """Check what is decided about keys together with the values, then write all or nothing."""
-        store = self._store
-        store.writable()
-        last = {name: i for i, name in enumerate(names)}  # first position, last value
-        pick, names = list(last.values()), list(last)
-        rows, kinds, labels = rows[pick], np.asarray(kinds)[pick], list(map(brief, names))
-        check_key_shape(store, names[0], shape)
-        self._refuse_number_labels(names, kinds, shape)
-        within(rows, largest(rows), "the key vector", lambda row: labels[row])
-        array, objects, value_shape = read_values(
-            store, self.value_encoder, [values[i] for i in pick], labels
-        )
-        store.write(Entries(names, kinds, rows, array, objects, shape, value_shape))
-
-    def _refuse_number_labels(self, names: Any, kinds: Any, shape: Any) -> None:
-        counts = self._store.counts
-        if (counts[NUMBER] or NUMBER in kinds) and (counts[OWN] or OWN in kinds or shape == ()):
-            label = next(name for name in [*names, *self._store.names] if is_numeric(name))
-            raise ValueError(
-                f"the label {label!r} is a number, but text was expected as a label beside keys that are "
-                "numbers or vectors themselves: numbers either name or measure. Use str(label)."
-            )
-
-    def _adopt_arrays(self, keys: Any, values: Any, labels: Any, copy: bool | None) -> None:
-        """Take the arrays of `from_arrays`: shared or copied, checked unless they are maps."""
-        store, objects, mapped, shape = self._store, None, False, None
-        keys, keys_mapped = own_array(keys, "the keys", store.dtype, copy)
-        n = len(keys) if keys.ndim else -1
-        if keys.ndim not in (1, 2) or not hasattr(values, "__len__") or len(values) != n:
-            count = len(values) if hasattr(values, "__len__") else "no list of"
-            raise ValueError(
-                f"keys have shape {shape_text(keys.shape)} and there are {count} values, but keys (n, d) or "
-                "(n,) and n values were expected in from_arrays. Give one row to each entry."
-            )
-        names = [] if labels is None else check_labels(labels, n)
-        kinds = [kind_of(name, False) for name in names] or [OWN] * n
-        owner = (lambda row: brief(names[row])) if names else (lambda row: f"row {row}")
-        self._refuse_number_labels(names, kinds, keys.shape[1:])
-        if n and (self.value_encoder is not None or not is_value(values)):
-            values, objects, shape = read_values(
-                store, self.value_encoder, list(values), list(map(owner, range(n)))
-            )
-        else:
-            values, mapped = own_array(values, "the values", store.dtype, copy)
-            shape, values = values.shape[1:], values.reshape(n, -1) if n else np.empty((0, 0))
-        keys, key_shape = keys.reshape(n, -1) if n else np.empty((0, 0)), keys.shape[1:]
-        mapped = mapped or keys_mapped
-        if not mapped:
-            check_rows(keys, values, owner)
-            if labels is None:
-                refuse_equal_rows(keys)
-        if n:
-            store.adopt(Entries(names, kinds, keys, values, objects, key_shape, shape), mapped)
 
 
 MutableMapping.register(SoftDict)

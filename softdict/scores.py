@@ -27,6 +27,7 @@ class Similarity(NamedTuple):
     """One way to score: `score` maps (m, d) and (b, d) to (m, b)."""
 
     score: Callable[[Floats, Floats], Floats]
+    bounded: bool = False  # no score is infinite
     #: False where `score` may round differently from pair to pair (a user's callable).
     canonical: bool = True
 
@@ -49,13 +50,9 @@ def _sum_of_differences(q: Floats, k: Floats, power: int) -> Floats:
     if q.shape[1] > FEW:
         if len(q) > len(k):
             return _sum_of_differences(k, q, power).T
-        out, diff = np.empty((len(q), len(k))), np.empty_like(k)
-        for row, query in zip(out, q, strict=True):  # one (b, d) buffer, which stays in the cache
-            np.subtract(k, query, out=diff)
-            if power == 2:
-                np.einsum("bd,bd->b", diff, diff, out=row)
-            else:
-                np.abs(diff, out=diff).sum(axis=1, out=row)
+        out = np.empty((len(q), len(k)))
+        for i, query in enumerate(q):  # one (b, d) of differences at a time stays in the cache
+            out[i] = _sum_of_powers(k - query, power)
         return out
     out = np.zeros((len(q), len(k)))
     for a, b in zip(q.T, k.T, strict=True):
@@ -64,12 +61,19 @@ def _sum_of_differences(q: Floats, k: Floats, power: int) -> Floats:
     return out
 
 
+def _sum_of_powers(difference: Floats, power: int) -> Floats:
+    if power == 2:
+        return np.einsum("bd,bd->b", difference, difference)
+    return np.abs(difference).sum(axis=1)
+
+
 def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
     """Put every pair that is no exact hit behind the exact hits, whatever underflowed."""
-    if scores.max(initial=-math.inf) >= hit:
-        i, j = np.nonzero(scores >= hit)
+    near = scores >= hit
+    if np.count_nonzero(near):
+        i, j = np.nonzero(near)
         missed = (q[i] != k[j]).any(axis=1)
-        scores[i[missed], j[missed]] = np.nextafter(hit, -math.inf)
+        scores[i, j] = np.where(missed, np.nextafter(hit, -math.inf), hit)
     return scores
 
 
@@ -77,7 +81,7 @@ def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
 
 
 def _gaussian(q: Floats, k: Floats) -> Floats:
-    return _behind_hits(0.0 - _sum_of_differences(q, k, 2) / 2, 0.0, q, k)
+    return _behind_hits(_sum_of_differences(q, k, 2) * -0.5, 0.0, q, k)
 
 
 def _laplacian(q: Floats, k: Floats) -> Floats:
@@ -194,9 +198,9 @@ class Bilinear:
 
 
 NAMED = {
-    "gaussian": Similarity(_gaussian),
-    "laplacian": Similarity(_laplacian),
-    "cosine": Similarity(_cosine),
+    "gaussian": Similarity(_gaussian, bounded=True),
+    "laplacian": Similarity(_laplacian, bounded=True),
+    "cosine": Similarity(_cosine, bounded=True),
     "dot": Similarity(_dot),
     "scaled_dot": Similarity(_scaled_dot),
 }

@@ -74,9 +74,11 @@ def tempered(scores: Floats, best: Floats, temperature: float) -> Floats:
     Centered first and divided then, no temperature makes it overflow to NaN. At 0 the division
     leaves 0 for the best and -inf for the rest, the hard limit; at infinity it leaves 0 for all.
     """
-    half = 0.5 if temperature > 1e290 else 1.0  # of two halves the difference cannot overflow
-    z = (scores * half - best * half) / (temperature * half)
-    if not 0 < temperature < math.inf or not np.isfinite(best).all():
+    if temperature > 1e290:  # of two halves the difference cannot overflow
+        z = (scores / 2 - best / 2) / (temperature / 2)
+    else:
+        z = (scores - best) / temperature
+    if not (0 < temperature < math.inf and math.isfinite(np.vdot(best, best))):
         z[scores == best] = 0
         z[scores == -math.inf] = -math.inf
     return z
@@ -87,7 +89,7 @@ def logits(scores: Floats, bias: Any, temperature: float) -> tuple[Floats, Float
 
     The largest stays in two parts because ``score / T`` may overflow where T is tiny.
     """
-    best = scores.max(axis=-1, keepdims=True, initial=-math.inf)
+    best = np.maximum.reduce(scores, axis=-1, keepdims=True, initial=-math.inf)
     z = tempered(scores, best, temperature)
     if bias is None:
         return z, best, 0.0
@@ -134,12 +136,12 @@ def keep_best(scores: Floats, bias: Floats | None, temperature: float, k: int) -
 def _entmax(z: Floats, alpha: float) -> Floats:
     """Return weights for logits whose largest is 0 in each row; zeros for a row with nothing."""
     w = np.exp(z) if alpha == 1 else _threshold(z, alpha - 1)
-    return shares(w, w.sum(axis=-1, keepdims=True))
+    return share(w, np.add.reduce(w, axis=-1, keepdims=True))
 
 
-def shares(w: Floats, mass: Floats) -> Floats:
+def share(w: Floats, mass: Floats) -> Floats:
     """Return ``w / mass``, and 0 where there is no mass."""
-    return w / (mass if mass.all() else np.where(mass == 0, 1, mass))
+    return w / (mass if np.count_nonzero(mass) == mass.size else np.where(mass == 0, 1, mass))
 
 
 def _threshold(z: Floats, beta: float) -> Floats:
@@ -175,6 +177,7 @@ class Weights(NamedTuple):
     scores: Floats  # as they came, -inf for what steps (2) and (3) took out
     weights: Floats  # (m, n)
     null_weight: Floats  # (m,)
+    reached: Any  # (m,) of bool: whether anything is left, be it the silent entry
 
 
 def weigh(scores: Floats, bias: Any, settings: Any) -> Weights:
@@ -193,9 +196,10 @@ def weigh(scores: Floats, bias: Any, settings: Any) -> Weights:
         w = _entmax(z, rule.alpha)
     else:
         w = _called(rule, z + _offset(best, lift, temperature))
+    reached = best[:, 0] != -math.inf
     if null_score is None:
-        return Weights(kept, w, np.zeros(len(w)))
-    return Weights(kept, w[:, :-1], w[:, -1])
+        return Weights(kept, w, np.zeros(len(w)), reached)
+    return Weights(kept, w[:, :-1], w[:, -1], reached)
 
 
 def _with_null(scores: Floats, bias: Any, temperature: float, null_score: float) -> tuple[Floats, Any]:
@@ -231,7 +235,7 @@ def _called(rule: Any, z: Floats) -> Floats:
 
 def entropy(weights: Floats) -> Floats:
     """Return the entropy (nats) of each row's shares, rescaled to sum to one; 0 for no shares."""
-    p = shares(weights, weights.sum(axis=-1, keepdims=True))
+    p = share(weights, weights.sum(axis=-1, keepdims=True))
     return -(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) + 0.0
 
 
