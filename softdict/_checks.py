@@ -202,6 +202,13 @@ def check_number(name: str, value: Any, valid: Callable[[Any], Any], expected: s
     return float(value)
 
 
+def check_count(name: str, value: Any, hint: str) -> int:
+    """Return a whole number of at least 1."""
+    return int(
+        check_number(name, value, lambda k: k >= 1 and k % 1 == 0, "a whole number of at least 1", hint)
+    )
+
+
 def check_result(result: Any, name: str, shape: tuple[int, ...], meaning: str) -> Floats:
     """Return what a user's function answered, in float64, refused where it has another shape."""
     array = np.array(numbers(result, f"the result of {name}"), dtype=np.float64)

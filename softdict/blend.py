@@ -14,7 +14,7 @@ import numpy as np
 from softdict._backend import fits, tile_columns, tile_shape
 from softdict._checks import Array, Floats, Masks, arrange, check_settings
 from softdict.scores import as_similarity, widths
-from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, share, tempered, weigh
+from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, share, weigh
 
 # ---- plainly ---------------------------------------------------------------------------------
 
@@ -94,17 +94,13 @@ def mix_each(weights: Floats, values: Array) -> Floats:
 # ---- the same by tiles -----------------------------------------------------------------------
 
 
-class Peak(NamedTuple):
-    """The partial answer of softmax, the plain mean and the hard limit: one entry a query."""
+class Part(NamedTuple):
+    """A partial answer: the s entries a query that may still count.
 
-    score: Floats  # (m,) the best score, and beside it the bias of the largest logit:
-    bias: Floats  # (m,) logits are kept in two parts, since score / T may overflow
-    mass: Floats  # (m,) the weights' sum, where the largest logit weighs 1
-    value: Floats  # (m, e) the blend
-
-
-class Kept(NamedTuple):
-    """The partial answer of top-k and of sparse weightings: the s entries that may still count."""
+    For softmax, the plain mean and the hard limit s is 1: one entry stands for all, with the best
+    score, the blend as its value, and the logarithm of the mass of all in its bias. For top-k and the
+    sparse weightings they are the entries themselves.
+    """
 
     score: Floats  # (m, s), -inf where there is none
     bias: Floats  # (m, s)
@@ -112,77 +108,62 @@ class Kept(NamedTuple):
     value: Any  # (m, s, e); None where the values are at hand
 
 
-def _one_peak(bias: Any, settings: Any) -> bool:
-    """Tell whether one (score, mass, value) a query is enough to go on with."""
-    even = bias is None and settings["temperature"] in (0, math.inf)  # all that is left shares alike
-    softmax = getattr(as_weighting(settings["weighting"]), "alpha", None) == 1
-    return settings["top_k"] is None and (even or softmax)
+def _melts(settings: Any) -> bool:
+    """Tell whether one entry a query can stand for all seen so far."""
+    return settings["top_k"] is None and getattr(as_weighting(settings["weighting"]), "alpha", None) == 1
 
 
-def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> Peak | Kept:
+def _melted(score: Floats, bias: Any, temperature: float, blend: Any) -> Part:
+    """Melt entries (m, s) to one; `blend` turns shares (m, s) to values (m, e)."""
+    z, best, lift = logits(score, bias, temperature)
+    weights = np.exp(z)
+    mass = weights.sum(axis=1, keepdims=True)
+    value = blend(share(weights, mass))
+    return Part(best, lift + np.log(mass), np.zeros(best.shape, dtype=np.intp), value[:, None])
+
+
+def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> Part:
     """Return the partial answer of one tile."""
     scores = score(query, keys, masks, settings)
     if settings["min_score"] is not None:
         scores[scores < settings["min_score"]] = -math.inf
-    if not _one_peak(masks.bias, settings):
-        place = np.broadcast_to(np.arange(len(keys)), scores.shape)
-        bias = np.zeros_like(scores) if masks.bias is None else masks.bias
-        return _prune(Kept(scores, bias, place, None), settings)
-    z, best, lift = logits(scores, masks.bias, settings["temperature"])
-    weights = np.exp(z)
-    mass = weights.sum(axis=1, keepdims=True)
-    value = mix(share(weights, mass), values, settings["temperature"] == 0)
-    return Peak(best[:, 0], (lift + np.zeros_like(best))[:, 0], mass[:, 0], value)
+    if _melts(settings):
+        hard = settings["temperature"] == 0
+        return _melted(scores, masks.bias, settings["temperature"], lambda shares: mix(shares, values, hard))
+    bias = np.zeros_like(scores) if masks.bias is None else masks.bias
+    return _pruned(Part(scores, bias, np.broadcast_to(np.arange(len(keys)), scores.shape), None), settings)
 
 
-def _prune(kept: Kept, settings: Any) -> Kept:
+def _pruned(part: Part, settings: Any) -> Part:
     """Drop what cannot count any more: what is not among the k best, or has left the support."""
-    top_k, score = settings["top_k"], kept.score
+    top_k, score = settings["top_k"], part.score
     if top_k is not None:
-        order = ranking(score, kept.bias, settings["temperature"], kept.place)[:, :top_k]
+        order = ranking(score, part.bias, settings["temperature"], part.place)[:, :top_k]
     else:
-        alive = weigh(score, kept.bias, {**settings, "null_score": None}).weights != 0
+        alive = weigh(score, part.bias, {**settings, "null_score": None}).weights != 0
         score = np.where(alive, score, -math.inf)
         order = np.argsort(~alive, axis=1, kind="stable")[:, : alive.sum(axis=1).max(initial=0)]
-    score, bias, place = (np.take_along_axis(x, order, axis=1) for x in (score, kept.bias, kept.place))
-    value = None if kept.value is None else np.take_along_axis(kept.value, order[:, :, None], axis=1)
-    return Kept(score, bias, place, value)
+    score, bias, place = (np.take_along_axis(x, order, axis=1) for x in (score, part.bias, part.place))
+    value = None if part.value is None else np.take_along_axis(part.value, order[:, :, None], axis=1)
+    return Part(score, bias, place, value)
 
 
-def _merge(parts: list[Any], settings: Any) -> Any:
+def _merge(parts: list[Part], settings: Any) -> Part:
     """Merge partial answers of the same queries."""
     if len(parts) == 1:
         return parts[0]
-    fields = list(zip(*parts, strict=True))
-    if isinstance(parts[0], Kept):
-        joined = (None if x[0] is None else np.concatenate(x, axis=1) for x in fields)
-        return _prune(Kept(*joined), settings)
-    score, bias, mass, value = (np.stack(x, axis=1) for x in fields)  # (m, p), value (m, p, e)
-    best = score.max(axis=1, keepdims=True)
-    z = tempered(score, best, settings["temperature"]) + bias
-    lift = z.max(axis=1, keepdims=True)
-    lift[lift == -math.inf] = 0
-    mass = mass * np.exp(z - lift)
-    total = mass.sum(axis=1, keepdims=True)
-    return Peak(best[:, 0], lift[:, 0], total[:, 0], mix_each(share(mass, total), value))
+    fields = zip(*parts, strict=True)
+    all_ = Part(*(None if x[0] is None else np.concatenate(x, axis=1) for x in fields))
+    if _melts(settings):
+        blend = lambda shares: mix_each(shares, all_.value)  # noqa: E731
+        return _melted(all_.score, all_.bias, settings["temperature"], blend)
+    return _pruned(all_, settings)
 
 
-def _silent(part: Peak, settings: Any) -> Peak:
-    """Return the silent entry as a partial answer; at T = 0 an entry wins against an equal one."""
-    score, hard = settings["null_score"], settings["temperature"] == 0
-    out = (part.score == math.inf) | (hard & (part.score >= score))
-    zero = np.zeros_like(part.bias)
-    return Peak(np.where(out, -math.inf, score), zero, 1.0 - out, np.zeros_like(part.value))
-
-
-def _finish(part: Any, settings: Any, values: Any = None) -> tuple[Floats, Any]:
+def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]:
     """Let the silent entry in and end: the answers (m, e), and who reached something (m,)."""
-    if isinstance(part, Peak):
-        if settings["null_score"] is not None:
-            part = _merge([part, _silent(part, settings)], settings)
-        return part.value, part.mass > 0
     _, weights, _, reached = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
-    if values is None:
+    if part.value is not None:
         return mix_each(weights, part.value), reached
     out = np.zeros((len(weights), values.shape[1]))
     step = 1 + tile_columns(len(weights), weights.shape[1], 0) // max(1, values.shape[1])
@@ -192,21 +173,26 @@ def _finish(part: Any, settings: Any, values: Any = None) -> tuple[Floats, Any]:
     return out, reached
 
 
-def _by_tiles(query: Array, keys: Array, values: Array, masks: Masks, columns: int, settings: Any) -> Any:
+def _by_tiles(query: Array, keys: Array, values: Array, masks: Masks, columns: int, settings: Any) -> Part:
     """Merge the partial answers of all tiles of entries, sixteen at a time."""
-    parts: list[Any] = []
+    parts: list[Part] = []
     for j in range(0, max(len(keys), 1), columns):
         c = slice(j, j + columns)
-        some = masks.tile(slice(None), c, (len(query), len(keys)))
-        part = _tile(query, keys[c], values[c], some, settings)
-        parts.append(part._replace(place=part.place + j) if isinstance(part, Kept) else part)
+        part = _tile(query, keys[c], values[c], masks.tile(slice(None), c, (len(query), len(keys))), settings)
+        parts.append(part._replace(place=part.place + j))
         if len(parts) == 16:
             parts = [_merge(parts, settings)]
     return _merge(parts, settings)
 
 
-def _tile_shape(m: int, n: int, width: int, bias: Any, settings: Any) -> tuple[int, int]:
-    held = 0 if _one_peak(bias, settings) else 8 * min(n, settings["top_k"] or n)
+def _by_parts(masks: Masks, settings: Any) -> Any:
+    """Return the settings by which parts of rows are weighed: where all logits are equal, softmax does."""
+    even = masks.bias is None and settings["temperature"] in (0, math.inf)
+    return {**settings, "weighting": "softmax"} if even else settings
+
+
+def _tile_shape(m: int, n: int, width: int, settings: Any) -> tuple[int, int]:
+    held = 0 if _melts(settings) else 8 * min(n, settings["top_k"] or n)
     rows, columns = tile_shape(m, n, width, held)
     if isinstance(as_weighting(settings["weighting"]), Entmax):
         return rows, columns
@@ -223,7 +209,8 @@ def answer(query: Array, keys: Array, values: Array, masks: Masks, settings: Any
     with np.errstate(all="ignore"):
         if fits(m, n, width):
             return plain(query, keys, values, masks, settings)
-        rows, columns = _tile_shape(m, n, width, masks.bias, settings)
+        by_parts = _by_parts(masks, settings)
+        rows, columns = _tile_shape(m, n, width, settings if callable(settings["weighting"]) else by_parts)
         out, reached = np.empty((m, e)), np.empty(m, dtype=bool)
         for i in range(0, m, rows):
             r = slice(i, i + rows)
@@ -231,8 +218,8 @@ def answer(query: Array, keys: Array, values: Array, masks: Masks, settings: Any
             if columns >= n:
                 out[r], reached[r] = plain(query[r], keys, values, some, settings)
             else:
-                part = _by_tiles(query[r], keys, values, some, columns, settings)
-                out[r], reached[r] = _finish(part, settings, values)
+                part = _by_tiles(query[r], keys, values, some, columns, by_parts)
+                out[r], reached[r] = _finish(part, by_parts, values)
         return out, reached
 
 
@@ -263,8 +250,8 @@ def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> Explained
 class Partial:
     """A part of an answer, over some of the entries; parts merge by ``+``, in any order.
 
-    Made by `SoftDict.partial`. It pickles, and it is small: the blend and a few numbers a query, or
-    the entries that may still count where `top_k` or a sparse weighting asks for them.
+    Made by `SoftDict.partial`. It pickles, and it is small: the blend and a few numbers a query, or the
+    entries that may still count where `top_k` or a sparse weighting asks for them.
 
     **Equivalent to:** ``peak = z.max(); mass = exp(z - peak).sum(); total = exp(z - peak) @ values``
     for the logits ``z`` of the entries seen so far; ``finish`` returns ``total / mass``.
@@ -338,12 +325,13 @@ def partial(
             "expected in a partial answer, which sees a part of each row. Use a name or Entmax(alpha)."
         )
     m, n, e = len(query), len(keys), values.shape[1]
+    settings = _by_parts(masks, settings)
     with np.errstate(all="ignore"):
         columns = tile_columns(m, n, 2 * keys.shape[1] + e)
         state = _by_tiles(query, keys, values, masks, columns, settings)
-    if isinstance(state, Kept):
-        near = values[state.place].astype(np.float64) if n else np.zeros((m, 0, e))
-        state = state._replace(place=state.place + offset, value=near)
+    if state.value is None:
+        state = state._replace(value=values[state.place].astype(np.float64))
+    state = state._replace(place=state.place + offset)
     return Partial(state, settings, (f"d = {keys.shape[1]}, e = {e}, m = {m}", *shape))
 
 
@@ -356,25 +344,16 @@ def checked(**settings: Any) -> dict[str, Any]:
 
 
 def soft_lookup(
-    query: Any,
-    keys: Any,
-    values: Any,
-    *,
-    similarity: Any = "gaussian",
-    temperature: float = 1.0,
-    weighting: Any = "softmax",
-    where: Any = None,
-    bias: Any = None,
-    top_k: int | None = None,
-    min_score: float | None = None,
-    null_score: float | None = None,
-) -> Any:
+    query: Any, keys: Any, values: Any, *, similarity: Any = "gaussian", temperature: float = 1.0,
+    weighting: Any = "softmax", where: Any = None, bias: Any = None, top_k: int | None = None,
+    min_score: float | None = None, null_score: float | None = None,
+) -> Any:  # fmt: skip
     """Blend the values in the shares that the query gives their keys.
 
     Gaussian by default; `similarity="scaled_dot"` makes it the attention of the Transformer.
 
-    **Equivalent to:** ``scores = -((query - keys) ** 2).sum(-1) / 2; w = np.exp(scores /
-    temperature); value = (w / w.sum()) @ values``
+    **Equivalent to:** ``scores = -((query - keys) ** 2).sum(-1) / 2; w = np.exp(scores / temperature);
+    value = (w / w.sum()) @ values``
 
     Parameters
     ----------
@@ -397,10 +376,9 @@ def soft_lookup(
         Added to the logits: the logarithm of a prior weight, finite or -inf.
     top_k : int, optional
         Only so many entries share, the earlier first among equals.
-    min_score : float, optional
-        Entries that score lower take no part.
-    null_score : float, optional
-        The score of a silent entry that is worth zero: "nothing here matches".
+    min_score, null_score : float, optional
+        Entries that score lower than the first take no part; the second is the score of a silent entry
+        that is worth zero: "nothing here matches".
 
     Returns
     -------
@@ -415,10 +393,9 @@ def soft_lookup(
 
     Notes
     -----
-    Kernel regression: Nadaraya, "On estimating regression", 1964; attention: Vaswani et al.,
-    "Attention is all you need", 2017. Time O(m n (d + e)), memory beyond the answer within the
-    budget of `softdict._backend`. Ties share. What is masked is never touched; unmasked NaN passes
-    through; a score of infinity leaves only its like.
+    Kernel regression: Nadaraya, "On estimating regression", 1964; attention: Vaswani et al., "Attention is
+    all you need", 2017. Time O(m n (d + e)), memory within the budget of `softdict._backend`. Ties share.
+    What is masked is never touched; unmasked NaN passes through; a score of infinity leaves only its like.
 
     Examples
     --------
@@ -436,10 +413,8 @@ def soft_lookup(
     ...
     ValueError: temperature is -1, but one number of at least 0 was expected among the settings. ...
     """
-    settings = checked(
-        similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
-        min_score=min_score, null_score=null_score,
-    )  # fmt: skip
+    settings = checked(similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
+                       min_score=min_score, null_score=null_score)  # fmt: skip
     call = arrange(query, keys, values, where, bias, widths(similarity))
     out = np.empty((*call.lead, call.query.shape[-2], call.values.shape[-1]))
     for at, q, k, masks in call.each():
@@ -448,34 +423,16 @@ def soft_lookup(
 
 
 def lookup_weights(
-    query: Any,
-    keys: Any,
-    *,
-    similarity: Any = "gaussian",
-    temperature: float = 1.0,
-    weighting: Any = "softmax",
-    where: Any = None,
-    bias: Any = None,
-    top_k: int | None = None,
-    min_score: float | None = None,
-    null_score: float | None = None,
-) -> Any:
-    """Return the shares in which `soft_lookup` blends the values; each row sums to one.
+    query: Any, keys: Any, *, similarity: Any = "gaussian", temperature: float = 1.0,
+    weighting: Any = "softmax", where: Any = None, bias: Any = None, top_k: int | None = None,
+    min_score: float | None = None, null_score: float | None = None,
+) -> Any:  # fmt: skip
+    """Return the shares in which `soft_lookup` blends the values, (..., m, n); each row sums to one.
 
-    Gaussian by default; takes what `soft_lookup` takes but the values. With a `null_score` the rest
-    to one is the silent entry's share; a query with no entry to look at gets zeros.
+    Gaussian by default. It takes what `soft_lookup` takes, and raises what that raises. With a
+    `null_score` the rest to one is the silent entry's share; a query with no entry to look at gets zeros.
 
-    **Equivalent to:** ``soft_lookup(query, keys, np.eye(n), ...)``
-
-    Returns
-    -------
-    array of shape (..., m, n)
-        Without m for a single query: O(m n) memory, in the dtype of query and keys together.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `soft_lookup`.
+    **Equivalent to:** ``soft_lookup(query, keys, np.eye(n), ...)``, in O(m n (d + 1)) time, O(m n) memory.
 
     Examples
     --------
@@ -491,10 +448,8 @@ def lookup_weights(
     ...
     ValueError: query has width 1 and keys have width 2, but widths 2 and 2 were expected in ...
     """
-    settings = checked(
-        similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
-        min_score=min_score, null_score=null_score,
-    )  # fmt: skip
+    settings = checked(similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
+                       min_score=min_score, null_score=null_score)  # fmt: skip
     call = arrange(query, keys, None, where, bias, widths(similarity))
     out = np.empty((*call.lead, call.query.shape[-2], call.keys.shape[-2]))
     with np.errstate(all="ignore"):

@@ -10,38 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict import display
-from softdict._checks import (
-    Array,
-    Masks,
-    as_name,
-    brief,
-    check_bias,
-    check_number,
-    check_size,
-    check_where,
-    filled,
-    numbers,
-    pairs,
-    row_names,
-    same,
-    store_dtype,
-    unreached,
-)
+from softdict import _checks, display, encoders
+from softdict._checks import Array, Masks, brief
 from softdict._store import Store
 from softdict.blend import Explained, Partial, answer, checked, explain, partial
-from softdict.encoders import (
-    Asked,
-    Keys,
-    as_encoder,
-    key_name,
-    own_rows,
-    read_arrays,
-    read_entries,
-    read_key,
-    read_keys,
-    read_query,
-)  # fmt: skip
+from softdict.encoders import Asked, Keys, key_name
 from softdict.scores import widths
 from softdict.weights import calibrate, entropy, ranking
 
@@ -131,7 +104,9 @@ class HardView(MutableMapping[Any, Any]):
         other = other.hard if isinstance(other, SoftDict) else other
         if not isinstance(other, Mapping):
             return NotImplemented
-        return len(self) == len(other) and all(k in self and same(self[k], v) for k, v in other.items())
+        return len(self) == len(other) and all(
+            k in self and _checks.same(self[k], v) for k, v in other.items()
+        )
 
     def keys(self) -> KeysView[Any]:
         """Return the names, in the order of insertion."""
@@ -165,16 +140,16 @@ class HardView(MutableMapping[Any, Any]):
             rows, names = given.arrays()[0], list(given.names)
             values = [given.value(row) for row in range(len(names))]
             if store.dtype is not None:  # which may round vectors to other names
-                rows = numbers(rows, "the keys", store.dtype)
-                own = row_names(rows, given.key_shape)
+                rows = _checks.numbers(rows, "the keys", store.dtype)
+                own = _checks.row_names(rows, given.key_shape)
                 names = [o if given.is_own(name) else name for name, o in zip(names, own, strict=True)]
             sd._write(Keys(names, given.own, rows, given.key_shape), values)
             entries = ()
-        keys, values = pairs(entries)
+        keys, values = _checks.pairs(entries)
         keys, values = [*keys, *named], [*values, *named.values()]
         if keys:
             store.writable()
-            sd._write(read_keys(store, sd.encoder, keys), values)
+            sd._write(encoders.read_keys(store, sd.encoder, keys), values)
 
 
 def _handed(name: str) -> Any:
@@ -259,9 +234,9 @@ class SoftDict:
         )  # fmt: skip
         for each in (encoder, value_encoder):
             if each is not None:
-                as_encoder(each)  # complains at once
+                encoders.as_encoder(each)  # complains at once
         self.encoder, self.value_encoder = encoder, value_encoder
-        self._store = Store(store_dtype(dtype))
+        self._store = Store(_checks.store_dtype(dtype))
         self.update(entries)
 
     @classmethod
@@ -277,27 +252,19 @@ class SoftDict:
 
         Parameters
         ----------
-        keys : array of shape (n, d) or (n,)
-            The key vectors; without labels each is its own name.
-        values : array of shape (n, *value_shape), or a list of n objects
-            The values.
+        keys, values : arrays of shape (n, d) or (n,), and (n, *value_shape), or a list of n objects
+            Without labels each key vector is its own name.
         labels : sequence of n distinct hashable objects, optional
             The names.
         copy : bool, optional
             By default arrays that nobody can write (read-only memory maps, read-only arrays on a
             read-only base) are shared and others are copied; False promises not to write to them.
-        **settings
-            As for `SoftDict`.
 
         Raises
         ------
         ValueError
-            For NaN and infinity, unequal lengths, labels given twice, equal vectors without labels.
-
-        Notes
-        -----
-        Arrays in memory are checked at once. A memory map is not read here: its blocks are checked when
-        they are first used, its names are made when a name is first needed.
+            For NaN and infinity, unequal lengths, labels given twice, equal vectors without labels. Memory
+            maps are not read here: they are checked by blocks when used, and named when a name is needed.
 
         Examples
         --------
@@ -312,7 +279,7 @@ class SoftDict:
         ValueError: rows 0 and 2 of the keys are equal, but ...
         """
         sd = cls(**settings)
-        entries, mapped = read_arrays(sd._store, sd.value_encoder, keys, values, labels, copy)
+        entries, mapped = encoders.read_arrays(sd._store, sd.value_encoder, keys, values, labels, copy)
         if len(entries.keys):
             sd._store.adopt(entries, mapped)
         return sd
@@ -346,7 +313,7 @@ class SoftDict:
         asked = self._read(query)
         value, reached = self._ask(asked)
         if np.count_nonzero(reached) < len(reached):
-            raise KeyError(unreached(query, reached, asked.single))
+            raise KeyError(_checks.unreached(query, reached, asked.single))
         return value
 
     def get(self, query: Any, default: Any = None) -> Any:
@@ -360,28 +327,15 @@ class SoftDict:
             reached = np.logical_and(reached, ~asked.missing)
         if all(reached):
             return value
-        return default if asked.single else filled(value, reached, default)
+        return default if asked.single else _checks.filled(value, reached, default)
 
     def lookup(
         self, query: Any, *, where: Any = None, bias: Any = None, exclude_self: bool = False
     ) -> Lookup:
-        """Return the same answer as ``sd[query]``, and why.
+        """Return the same answer as ``sd[query]``, and why; zeros for a query that reaches no entry.
 
-        Parameters
-        ----------
-        query
-            What ``sd[query]`` takes.
-        where : array of bool (n,) or (m, n), optional
-            True takes part.
-        bias : array (n,) or (m, n), optional
-            Added to the logits; finite or -inf.
-        exclude_self : bool
-            Leave out the entry that the query names; ValueError where it names none.
-
-        Returns
-        -------
-        Lookup
-            Zero value, zero weights and no winner for a query that reaches no entry.
+        `where` and `bias`, (n,) or (m, n), are those of `soft_lookup`. `exclude_self` leaves out the entry
+        that the query names; ValueError where it names none.
         """
         return Lookup(self, self._read(query), where, bias, exclude_self)
 
@@ -429,7 +383,7 @@ class SoftDict:
                 f"similarity {self.similarity!r} is for keys of width {wanted[1]}, but width {d} was "
                 "expected, as the keys of this SoftDict have. Transpose W, or set another similarity."
             )
-        return read_query(store, self.encoder, query, wanted[0], lenient)
+        return encoders.read_query(store, self.encoder, query, wanted[0], lenient)
 
     def _everyone(self) -> Asked:
         keys = self._filled().arrays()[0]
@@ -437,8 +391,11 @@ class SoftDict:
 
     def _masks(self, asked: Asked, where: Any, bias: Any, exclude_self: bool) -> Masks:
         full = (len(asked.vectors), len(self))
-        where, bias = check_where(where, full, asked.single), check_bias(bias, full, asked.single)
-        return Masks(where, bias, own_rows(self._store, asked) if exclude_self else None)
+        where, bias = (
+            _checks.check_where(where, full, asked.single),
+            _checks.check_bias(bias, full, asked.single),
+        )
+        return Masks(where, bias, encoders.own_rows(self._store, asked) if exclude_self else None)
 
     def _ask(self, asked: Asked, masks: Masks = Masks()) -> tuple[Any, Any]:  # noqa: B008
         """Return the answer as the caller gets it, and which queries reached something (m,)."""
@@ -485,7 +442,7 @@ class SoftDict:
         return reduce(add, parts)
 
     def _explain(self, asked: Asked, masks: Masks) -> Explained:
-        check_size(len(asked.vectors), len(self))
+        _checks.check_size(len(asked.vectors), len(self))
         return explain(asked.vectors, self._store.arrays()[0], masks, self._settings)
 
     # ---- naming is hard: the hard view does it ---------------------------------------------------
@@ -522,12 +479,12 @@ class SoftDict:
         number, or a tuple of numbers, is refused where keys are plain numbers and beside entries that are
         their own vector.
         """
-        self._write(read_key(self._store, key, key_vector), [value])
+        self._write(encoders.read_key(self._store, key, key_vector), [value])
 
     def _write(self, keys: Keys, values: list[Any]) -> None:
         """Decide, then act: all or nothing."""
         self._store.writable()
-        self._store.write(read_entries(self._store, self.value_encoder, keys, values))
+        self._store.write(encoders.read_entries(self._store, self.value_encoder, keys, values))
 
     def __eq__(self, other: object) -> bool:
         """Compare names and values, with a SoftDict key vectors too; never settings or order."""
@@ -601,14 +558,11 @@ class Lookup:
 
     Attributes
     ----------
-    queries, keys
-        What was asked, and the names of the n entries.
-    scores : array of shape (n,) or (m, n)
-        Of every entry; -inf for what a mask took out.
-    weights : array of shape (n,) or (m, n)
-        They sum to 1 less `null_weight`, or to 0 where no entry could be looked at.
-    value
-        What ``sd[query]`` returns; None where the values are objects that cannot blend.
+    queries, keys, value
+        What was asked; the names of the n entries; what ``sd[query]`` returns, None for objects.
+    scores, weights : array of shape (n,) or (m, n)
+        Scores of every entry, -inf for what a mask took out. Weights sum to 1 less `null_weight`, or to 0
+        where no entry could be looked at.
     null_weight, logsumexp, entropy, effective : float or array of shape (m,)
         The silent entry's share; log of the sum of exp(logits); entropy in nats of the entries' shares
         rescaled to sum to 1, and its exponential: on how many entries does this rest?
@@ -672,7 +626,11 @@ class Lookup:
         A prefix of ``top(k + 1)``; ranked by ``score / T + bias``, the earlier first among equals.
         """
         hint = "in top(k). Ask for as many entries as you want to see"
-        k = int(check_number("k", k, lambda x: x >= 1 and x % 1 == 0, "a whole number of at least 1", hint))
+        k = int(
+            _checks.check_number(
+                "k", k, lambda x: x >= 1 and x % 1 == 0, "a whole number of at least 1", hint
+            )
+        )
         tops = self._tops(np.atleast_2d(self.weights), np.atleast_2d(self.scores), k)
         return tops[0] if self._single else tops
 
@@ -682,7 +640,7 @@ class Lookup:
         Arrays and lists stand as tuples. O(n) for each query.
         """
         votes = []
-        names = [as_name(self._stored(j)) for j in range(len(self.keys))]
+        names = [_checks.as_name(self._stored(j)) for j in range(len(self.keys))]
         for row in np.atleast_2d(self.weights):
             total: dict[Any, float] = {}
             for name, weight in zip(names, row.tolist(), strict=True):
@@ -693,7 +651,9 @@ class Lookup:
     def __repr__(self) -> str:
         """Return the highlighter, for a batch the matrix of weights."""
         if not self._single:
-            asked = self.queries if isinstance(self.queries, list) else list(map(as_name, self.queries))
+            asked = (
+                self.queries if isinstance(self.queries, list) else list(map(_checks.as_name, self.queries))
+            )
             return display.matrix(asked, self.keys, self.weights, null_weight=self.null_weight)
         values, order = [self._stored(j) for j in range(len(self.keys))], self._order[0, : self._counts[0]]
         similarity, temperature = self._look

@@ -247,10 +247,8 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
     scores : array of shape (n,) or (m, n)
         Scores, -inf for entries that take no part.
     effective : float
-        The exponential of the entropy (nats) of a row's weights: from the number of entries that
-        tie for the best (T = 0) up to the number that take part (T = inf).
-    **settings
-        weighting, top_k and min_score, as for `softdict.SoftDict`.
+        exp(entropy in nats) of a row's weights: from the number of entries that tie for the best (T = 0)
+        to the number that take part (T = inf). The settings are weighting, top_k and min_score.
 
     Raises
     ------
