@@ -10,25 +10,26 @@ import os
 #: one query.
 budget_mib: float = float(os.environ.get("SOFTDICT_BUDGET_MIB", "32"))
 
-_PER_PAIR = 6  # float64 numbers: score, logit, weight, and what NumPy holds between two steps
+#: float64 numbers per pair: score, logit, weight, and what NumPy holds between two steps; ranks too.
+MELTED, SORTED = 6, 12
 
 
 def fits(m: int, n: int, width: int) -> bool:
     """Tell whether m queries and n entries are a small part of the budget, so that one tile will do."""
-    return n * (4 * _PER_PAIR * m + width) <= budget_mib * 2**17
+    return n * (2 * SORTED * m + width) <= budget_mib * 2**17
 
 
-def tile_columns(m: int, n: int, width: int) -> int:
+def tile_columns(m: int, n: int, width: int, pair: int) -> int:
     """Return how many entries of `width` numbers (key and value) one tile of m queries holds."""
-    return max(1, min(n, int(budget_mib * 2**17) // (_PER_PAIR * m + width)))
+    return max(1, min(n, int(budget_mib * 2**17) // (pair * m + width)))
 
 
-def tile_shape(m: int, n: int, width: int, held: int = 0) -> tuple[int, int]:
+def tile_shape(m: int, n: int, width: int, pair: int, held: int = 0) -> tuple[int, int]:
     """Return how many queries and entries (rows, columns) one tile holds.
 
     Each query holds `held` numbers from tile to tile. The shape depends on shapes and budget alone,
     never on threads, so that answers do not either.
     """
-    columns = tile_columns(min(m, 256), n, width)
+    columns = tile_columns(min(m, 256), n, width, pair)
     room = int(budget_mib * 2**17) - columns * width
-    return max(1, min(m, room // (_PER_PAIR * columns + held))), columns
+    return max(1, min(m, room // (pair * columns + held))), columns

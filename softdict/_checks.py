@@ -533,7 +533,7 @@ def check_bias(bias: Any, full: tuple[int, ...], single: bool) -> Any:
     if (np.isnan(bias) | (bias == np.inf)).any():
         raise ValueError(
             f"bias holds {'NaN' if np.isnan(bias).any() else 'inf'}, but finite numbers, or -inf to "
-            "take an entry out, were expected. bias is the logarithm of a prior weight."
+            "take an entry out, were expected. A bias is the logarithm of a prior weight: np.log(prior)."
         )
     return _fit(bias, "bias", full, single)
 

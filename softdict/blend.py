@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._backend import fits, tile_columns, tile_shape
+from softdict._backend import MELTED, SORTED, fits, tile_columns, tile_shape
 from softdict._checks import Array, Floats, Masks, arrange, check_settings
 from softdict.scores import as_similarity, widths
 from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, share, weigh
@@ -166,7 +166,7 @@ def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]
     if part.value is not None:
         return mix_each(weights, part.value), reached
     out = np.zeros((len(weights), values.shape[1]))
-    step = 1 + tile_columns(len(weights), weights.shape[1], 0) // max(1, values.shape[1])
+    step = 1 + tile_columns(len(weights), weights.shape[1], 0, MELTED) // max(1, values.shape[1])
     for start in range(0, weights.shape[1], step):
         some = slice(start, start + step)
         out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
@@ -185,15 +185,15 @@ def _by_tiles(query: Array, keys: Array, values: Array, masks: Masks, columns: i
     return _merge(parts, settings)
 
 
-def _by_parts(masks: Masks, settings: Any) -> Any:
+def by_parts(bias: Any, settings: Any) -> Any:
     """Return the settings by which parts of rows are weighed: where all logits are equal, softmax does."""
-    even = masks.bias is None and settings["temperature"] in (0, math.inf)
+    even = bias is None and settings["temperature"] in (0, math.inf)
     return {**settings, "weighting": "softmax"} if even else settings
 
 
 def _tile_shape(m: int, n: int, width: int, settings: Any) -> tuple[int, int]:
-    held = 0 if _melts(settings) else 8 * min(n, settings["top_k"] or n)
-    rows, columns = tile_shape(m, n, width, held)
+    held, pair = (0, MELTED) if _melts(settings) else (8 * min(n, settings["top_k"] or n), SORTED)
+    rows, columns = tile_shape(m, n, width, pair, held)
     if isinstance(as_weighting(settings["weighting"]), Entmax):
         return rows, columns
     return max(1, rows * columns // max(n, 1)), max(n, 1)  # a callable weighs whole rows
@@ -209,8 +209,8 @@ def answer(query: Array, keys: Array, values: Array, masks: Masks, settings: Any
     with np.errstate(all="ignore"):
         if fits(m, n, width):
             return plain(query, keys, values, masks, settings)
-        by_parts = _by_parts(masks, settings)
-        rows, columns = _tile_shape(m, n, width, settings if callable(settings["weighting"]) else by_parts)
+        rules = by_parts(masks.bias, settings)
+        rows, columns = _tile_shape(m, n, width, settings if callable(settings["weighting"]) else rules)
         out, reached = np.empty((m, e)), np.empty(m, dtype=bool)
         for i in range(0, m, rows):
             r = slice(i, i + rows)
@@ -218,8 +218,8 @@ def answer(query: Array, keys: Array, values: Array, masks: Masks, settings: Any
             if columns >= n:
                 out[r], reached[r] = plain(query[r], keys, values, some, settings)
             else:
-                part = _by_tiles(query[r], keys, values, some, columns, by_parts)
-                out[r], reached[r] = _finish(part, by_parts, values)
+                part = _by_tiles(query[r], keys, values, some, columns, rules)
+                out[r], reached[r] = _finish(part, rules, values)
         return out, reached
 
 
@@ -325,9 +325,9 @@ def partial(
             "expected in a partial answer, which sees a part of each row. Use a name or Entmax(alpha)."
         )
     m, n, e = len(query), len(keys), values.shape[1]
-    settings = _by_parts(masks, settings)
+    settings = by_parts(masks.bias, settings)
     with np.errstate(all="ignore"):
-        columns = tile_columns(m, n, 2 * keys.shape[1] + e)
+        columns = tile_columns(m, n, 2 * keys.shape[1] + e, SORTED)
         state = _by_tiles(query, keys, values, masks, columns, settings)
     if state.value is None:
         state = state._replace(value=values[state.place].astype(np.float64))

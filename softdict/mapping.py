@@ -13,7 +13,7 @@ import numpy as np
 from softdict import _checks, display, encoders
 from softdict._checks import Array, Masks, brief
 from softdict._store import Store
-from softdict.blend import Explained, Partial, answer, checked, explain, partial
+from softdict.blend import Explained, Partial, answer, by_parts, checked, explain, partial
 from softdict.encoders import Asked, Keys, key_name
 from softdict.scores import widths
 from softdict.weights import calibrate, entropy, ranking
@@ -362,7 +362,7 @@ class SoftDict:
         TypeError for objects and for callable weightings.
         """
         if not len(self):
-            return Partial(None, self._settings, None)
+            return Partial(None, by_parts(None, self._settings), None)
         if self._store.value_shape is None:
             raise TypeError(self._cannot_blend())
         return self._partial(self._read(query), Masks(), offset)

@@ -79,7 +79,7 @@ def tempered(scores: Floats, best: Floats, temperature: float) -> Floats:
     else:
         z = (scores - best) / temperature
     if not (0 < temperature < math.inf and math.isfinite(np.vdot(best, best))):
-        z[scores == best] = 0
+        z[scores == best if temperature < math.inf else scores > -math.inf] = 0
         z[scores == -math.inf] = -math.inf
     return z
 
@@ -195,7 +195,8 @@ def weigh(scores: Floats, bias: Any, settings: Any) -> Weights:
     if isinstance(rule, Entmax):
         w = _entmax(z, rule.alpha)
     else:
-        w = _called(rule, z + _offset(best, lift, temperature))
+        largest = np.finfo(np.float64).max  # where T is tiny, the largest logit may overflow
+        w = _called(rule, z + np.clip(_offset(best, lift, temperature), -largest, largest))
     reached = best[:, 0] != -math.inf
     if null_score is None:
         return Weights(kept, w, np.zeros(len(w)), reached)
@@ -205,7 +206,7 @@ def weigh(scores: Floats, bias: Any, settings: Any) -> Weights:
 def _with_null(scores: Floats, bias: Any, temperature: float, null_score: float) -> tuple[Floats, Any]:
     """Add the silent entry as a last column, without bias."""
     best = scores.max(axis=1, keepdims=True, initial=-math.inf)
-    out = (best == math.inf) | ((best >= null_score) & (temperature == 0))
+    out = ((best == math.inf) & (temperature < math.inf)) | ((best >= null_score) & (temperature == 0))
     if bias is not None:
         bias = np.concatenate([np.broadcast_to(bias, scores.shape), np.zeros_like(best)], axis=1)
     return np.concatenate([scores, np.where(out, -math.inf, null_score)], axis=1), bias

@@ -113,7 +113,7 @@ def score_of_infinities(similarity: Any, query: Sequence[float], key: Sequence[f
 
 def in_range(x: Any) -> Number:
     """Return an exact number, as infinity where a float64 cannot hold it."""
-    return math.copysign(math.inf, x) if abs(x) > LARGEST else exact(x)
+    return exact(x) if abs(x) <= LARGEST else math.inf if x > 0 else -math.inf
 
 
 def dot(a: Iterable[Fraction], b: Iterable[Fraction]) -> Fraction:
@@ -291,7 +291,7 @@ def ask(
         null_weight = 0.0 if null is None else shares[-1]
     if logits:
         peak = max(logits.values())
-        logsumexp = float(peak) + math.log(math.fsum(exp(z - peak) for z in logits.values()))
+        logsumexp = float(in_range(peak)) + math.log(math.fsum(exp(z - peak) for z in logits.values()))
         if math.inf in scores and 0 < temperature < math.inf:
             logsumexp = math.inf
 
