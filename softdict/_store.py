@@ -46,7 +46,7 @@ class Store:
         self.keys, self.values, self.objects = new.keys, new.values, new.objects
         self.key_shape, self.value_shape, self.mapped = new.key_shape, new.value_shape, mapped
         self.own = new.own and len(new.keys) > 0
-        self.numeric = sum(map(is_numeric, new.names)) if new.names else len(new.keys)
+        self._numeric: bool | None = any(map(is_numeric, new.names)) if new.names else self.own
         self.size = self.lent = len(new.keys)  # rows in use; rows seen by others, never written again
         self._ready: Any = None  # what `arrays` returned
         self._checked: set[tuple[int, int]] = set()  # the blocks of a map found good
@@ -121,9 +121,16 @@ class Store:
         """Tell whether a name is, or in this store would be, its own vector."""
         return self.own and is_numeric(name)
 
+    @property
+    def numeric(self) -> bool:
+        """Whether some names are numbers or tuples of them; looked up anew after a deletion."""
+        if self._numeric is None:  # not counted, since a dict deletes 1 when told to delete True
+            self._numeric = any(map(is_numeric, self._names))
+        return self._numeric
+
     def numbers_name(self) -> bool:
         """Tell whether some labels are numbers, so that numbers name instead of measuring."""
-        return self.numeric > 0 and not self.own
+        return not self.own and self.numeric
 
     def writable(self) -> None:
         """Refuse to write to a map."""
@@ -149,9 +156,9 @@ class Store:
             for row, thing in zip(rows.tolist(), new.objects, strict=True):
                 self.objects[row] = thing
         added = {new.names[i]: int(rows[i]) for i in fresh.tolist()}
-        names.update(added)
         self.own = self.own if self.numeric else new.own
-        self.numeric += sum(map(is_numeric, added))
+        self._numeric = self.numeric or any(map(is_numeric, added))
+        names.update(added)
         self.size, self._ready = first + len(fresh), None
 
     def _room(self, needed: int, lowest: int, new: Entries) -> None:
@@ -167,8 +174,7 @@ class Store:
         """Delete an entry; KeyError where there is none. O(1), amortized."""
         self.writable()
         row = self.names.pop(name)
-        self.numeric -= is_numeric(name)
-        self._ready = None
+        self._numeric = self._ready = None
         if self.objects is not None:
             self.objects[row] = None
         if not self._names:
@@ -199,8 +205,8 @@ class Store:
         try:
             # Names and rows are in one order, and rows without a name never outnumber the others.
             assert rows == sorted(rows) and (not rows or rows[-1] < size <= 2 * n)
-            # Names that are numbers are counted.
-            assert self.numeric == (sum(map(is_numeric, self._names)) if rows else n)
+            # Whether some names are numbers is known.
+            assert self.numeric == (any(map(is_numeric, self._names)) if rows else n > 0)
             # Everything has room for the rows in use, one object to a row.
             assert min(len(self.keys), len(self.values)) >= size
             assert self.objects is None or len(self.objects) == size

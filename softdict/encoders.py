@@ -14,6 +14,7 @@ import numpy as np
 from softdict._checks import (
     Array,
     brief,
+    check_count,
     check_labels,
     check_rows,
     float_dtype,
@@ -74,14 +75,14 @@ class OneHot:
     """
 
     def __init__(self, objects: Iterable[Hashable]) -> None:
-        self._axes = {thing: axis for axis, thing in enumerate(dict.fromkeys(objects))}
+        self._axes = {thing: axis for axis, thing in enumerate(dict.fromkeys(map(hashable, objects)))}
 
     def __call__(self, objects: Sequence[Any]) -> Array:
         """Return one row of zeros and a one for each object, (m, d)."""
         rows = np.zeros((len(objects), len(self._axes)))
         for row, thing in zip(rows, objects, strict=True):
-            if thing not in self._axes:
-                raise KeyError(f"{thing!r} is none of the {len(self._axes)} objects that OneHot knows")
+            if hashable(thing) not in self._axes:
+                raise KeyError(f"{brief(thing)} is none of the {len(self._axes)} objects that OneHot knows")
             row[self._axes[thing]] = 1
         return rows
 
@@ -99,7 +100,7 @@ class CharNgrams:
     ----------
     d : int
         How many buckets; at least 1. With fewer buckets more n-grams share one.
-    sizes : sequence of int
+    sizes : int or sequence of int
         The lengths n. A shorter word counts once, whole.
 
     Notes
@@ -123,22 +124,25 @@ class CharNgrams:
     TypeError: item 0 of the texts is 3, but text was expected in CharNgrams. ...
     """
 
-    def __init__(self, d: int = 2048, sizes: Sequence[int] = (3, 4, 5)) -> None:
-        self.d, self.sizes = d, tuple(sizes)
-        if not self.sizes or any(not isinstance(n, int) or n < 1 for n in (d, *self.sizes)):
-            raise ValueError(
-                f"d is {d!r} and sizes are {sizes!r}, but whole numbers of at least 1 were expected "
-                "in CharNgrams. Leave them out for 2048 buckets and n-grams of 3, 4 and 5."
-            )
+    def __init__(self, d: int = 2048, sizes: int | Sequence[int] = (3, 4, 5)) -> None:
+        hint = "in CharNgrams. Leave it out for 2048 buckets and n-grams of 3, 4 and 5"
+        self.d = check_count("d", d, hint)
+        self.sizes = tuple(check_count("a size", n, hint) for n in np.atleast_1d(sizes).tolist())
+        check_count("the number of sizes", len(self.sizes), hint)
 
     def __call__(self, texts: Sequence[str]) -> Array:
         """Return one vector of length 1 for each text, (m, d)."""
+        if isinstance(texts, str):  # whose items are texts too
+            raise TypeError(
+                f"the texts are {brief(texts)}, but a list of texts was expected in CharNgrams. "
+                "Put a single text into a list."
+            )
         vectors: Array = np.zeros((len(texts), self.d))
         seen: dict[str, Array] = {}  # words repeat
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 raise TypeError(
-                    f"item {i} of the texts is {text!r}, but text was expected in CharNgrams. "
+                    f"item {i} of the texts is {brief(text)}, but text was expected in CharNgrams. "
                     "Turn it into text first: str(item)."
                 )
             words = text.lower().split() or [""]
@@ -154,7 +158,7 @@ class CharNgrams:
         return np.array([crc32(gram.encode("utf-8", "surrogatepass")) % self.d for gram in grams])
 
 
-def as_encoder(encoder: Any, rows: bool = True) -> Callable[[Sequence[Any]], Array]:
+def as_encoder(encoder: Any, rows: bool = True) -> Callable[..., Array]:
     """Turn any callable, or object with `encode` or `transform`, into a function of a list.
 
     Parameters
@@ -169,7 +173,7 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[[Sequence[Any]], Arr
     Returns
     -------
     callable
-        From a list of m objects to an array of floats.
+        From a list of m objects to an array of floats; of another dtype, if that is given after it.
 
     Raises
     ------
@@ -197,16 +201,16 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[[Sequence[Any]], Arr
     call = next((f for f in found if callable(f)), None)
     if call is None or isinstance(encoder, (str, type)):
         raise TypeError(
-            f"the encoder is {encoder!r}, but a function of a list, or an object with encode or "
+            f"the encoder is {brief(encoder)}, but a function of a list, or an object with encode or "
             "transform, was expected. Pass an instance: OneHot(objects), CharNgrams(), a fitted "
             "TfidfVectorizer, or your own function."
         )
     name = getattr(encoder, "__name__", type(encoder).__name__)
 
-    def encode(objects: Sequence[Any]) -> Array:
+    def encode(objects: Sequence[Any], dtype: Any = None) -> Array:
         result = call(list(objects))
         result = result.toarray() if hasattr(result, "toarray") else result  # sparse
-        array = numbers(result, f"the result of the encoder {name}")
+        array = numbers(result, f"the result of the encoder {name}", dtype)
         if array.shape[:1] != (len(objects),) or (rows and array.ndim != 2):
             raise ValueError(
                 f"the encoder {name} returned shape {shape_text(array.shape)} for {len(objects)} "
@@ -311,7 +315,7 @@ def _encode(store: Store, encoder: Any, names: list[Any]) -> Array:
         return store.keys[:0]
     if encoder is None:
         raise KeyError(f"{brief(names[0])} names no entry, and there is no encoder to turn it into a vector")
-    array = numbers(as_encoder(encoder)(names), "the encoder's result", store.dtype)
+    array = as_encoder(encoder)(names, store.dtype)
     within(array, largest(array), "the encoded key", lambda row: brief(names[row]))
     check_key_shape(store, names[0], array.shape[1:])
     return array
@@ -407,7 +411,8 @@ def read_key(store: Store, key: Any, key_vector: Any) -> Keys:
             f"the key vector of {brief(name)} has shape {shape_text(vector.shape)}, but () or (d,) was "
             "expected in add. Add one entry at a time, or use from_arrays(..., labels=...)."
         )
-    own = name in store.names and store.is_own(name)
+    row = store.names.get(name, -1) if store.own else -1
+    own = row >= 0 and row_names(store.keys[row : row + 1], store.key_shape) == [name]
     if own and row_names(vector.reshape(1, -1), vector.shape) != [name]:
         raise ValueError(
             f"{brief(name)} is the name of its own vector, but add came with another one, where the same was "
@@ -490,7 +495,7 @@ def read_values(
     """Return values as numbers (m, e), as objects or None, and their shape or None."""
     objects: list[Any] | None = None
     if encoder is not None:
-        array = numbers(as_encoder(encoder, rows=False)(values), "the encoded value", store.dtype)
+        array = as_encoder(encoder, rows=False)(values, store.dtype).copy()  # an encoder may reuse its own
         objects = values
     elif not (store.objects is None if len(store) else is_value(values[0])):
         return np.empty((len(values), 0)), values, None

@@ -29,12 +29,19 @@ class _Keys(KeysView[Any]):
 class _Values(ValuesView[Any]):
     _mapping: Any
 
+    def __contains__(self, value: object) -> bool:
+        return any(_checks.same(own, value) for own in self)
+
     def __reversed__(self) -> Iterator[Any]:
         return (self._mapping[key] for key in reversed(self._mapping))
 
 
 class _Items(ItemsView[Any, Any]):
     _mapping: Any
+
+    def __contains__(self, item: Any) -> bool:
+        key, value = item
+        return key in self._mapping and _checks.same(self._mapping[key], value)
 
     def __reversed__(self) -> Iterator[Any]:
         return ((key, self._mapping[key]) for key in reversed(self._mapping))
@@ -126,6 +133,12 @@ class HardView(MutableMapping[Any, Any]):
             raise KeyError("popitem(): this SoftDict is empty")
         key = next(reversed(self))
         return key, self.pop(key)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Return the stored value of `key`, after storing `default` where there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
 
     def clear(self) -> None:
         """Delete everything; kinds, shapes and dtypes are forgotten too."""
@@ -515,9 +528,10 @@ class SoftDict:
         if not isinstance(other, Mapping):
             return NotImplemented
         new = self | other  # finds vectors among our own
-        names = (key_name(new._store, new.encoder, key) for key in other)
+        named = [(key, key_name(new._store, new.encoder, key)) for key in other]
         new.update(self)
-        new._store.sweep(list(dict.fromkeys([*names, *self])))
+        first = (name if new._store.is_own(name) else key for key, name in named)
+        new._store.sweep(list(dict.fromkeys([*first, *self])))
         return new
 
     def __ior__(self, other: Any) -> SoftDict:  # type: ignore[misc]  # takes pairs, like dict's
