@@ -202,11 +202,10 @@ def check_number(name: str, value: Any, valid: Callable[[Any], Any], expected: s
     return float(value)
 
 
-def check_count(name: str, value: Any, hint: str) -> int:
-    """Return a whole number of at least 1."""
-    return int(
-        check_number(name, value, lambda k: k >= 1 and k % 1 == 0, "a whole number of at least 1", hint)
-    )
+def check_count(name: str, value: Any, hint: str, least: int = 1) -> int:
+    """Return a whole number of at least `least`."""
+    whole = f"a whole number of at least {least}"
+    return int(check_number(name, value, lambda k: k >= least and k % 1 == 0, whole, hint))
 
 
 def check_result(result: Any, name: str, shape: tuple[int, ...], meaning: str) -> Floats:
@@ -324,8 +323,9 @@ def check_labels(labels: Any, n: int) -> list[Hashable]:
     """Return n distinct labels as a list."""
     names = list(map(hashable, labels))
     if len(names) != n or len(set(names)) != n:
+        twice = next((f" ({brief(x)} twice)" for i, x in enumerate(names) if x in names[:i]), "")
         raise ValueError(
-            f"there are {len(names)} labels, {len(set(names))} of them distinct, but {n} distinct "
+            f"there are {len(names)} labels, {len(set(names))} of them distinct{twice}, but {n} distinct "
             "labels were expected in from_arrays. Give one to each row, and number those that repeat."
         )
     return names
@@ -377,13 +377,12 @@ def filled(value: Any, reached: Any, default: Any) -> Any:
     if isinstance(value, list):
         return [v if r else default for v, r in zip(value, reached, strict=True)]
     try:
-        default = numbers(default, "default")
-        filler = np.broadcast_to(default, value.shape[1:])
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"default is {brief(default)}, but a number or a value of shape {shape_text(value.shape[1:])} "
-            f"was expected in get(batch), to fill row {int(np.argmin(reached))}, which reaches no entry. "
-            "Pass one, or ask one query at a time."
+        filler = np.broadcast_to(numbers(default, "default"), value.shape[1:])
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"default is {brief(default)}, of shape {shape_text(np.shape(default))}, but a number or a value "
+            f"of shape {shape_text(value.shape[1:])} was expected in get(batch), to fill row "
+            f"{int(np.argmin(reached))}, which reaches no entry. Pass one, or ask one query at a time."
         ) from None
     return np.where(reached.reshape(-1, *[1] * (value.ndim - 1)), value, filler).astype(value.dtype)
 

@@ -45,8 +45,8 @@ class Store:
         """Become these entries. The arrays are shared until the first write in place."""
         self.keys, self.values, self.objects = new.keys, new.values, new.objects
         self.key_shape, self.value_shape, self.mapped = new.key_shape, new.value_shape, mapped
-        self.own = new.own and len(new.keys) > 0
-        self._numeric: bool | None = any(map(is_numeric, new.names)) if new.names else self.own
+        self._numeric: bool | None = any(map(is_numeric, new.names)) if new.names else len(new.keys) > 0
+        self.own = new.own and self._numeric
         self.size = self.lent = len(new.keys)  # rows in use; rows seen by others, never written again
         self._ready: Any = None  # what `arrays` returned
         self._checked: set[tuple[int, int]] = set()  # the blocks of a map found good
@@ -119,7 +119,7 @@ class Store:
 
     def is_own(self, name: Hashable) -> bool:
         """Tell whether a name is, or in this store would be, its own vector."""
-        return self.own and is_numeric(name)
+        return self.own and self.numeric and is_numeric(name)
 
     @property
     def numeric(self) -> bool:
@@ -156,8 +156,8 @@ class Store:
             for row, thing in zip(rows.tolist(), new.objects, strict=True):
                 self.objects[row] = thing
         added = {new.names[i]: int(rows[i]) for i in fresh.tolist()}
-        self.own = self.own if self.numeric else new.own
-        self._numeric = self.numeric or any(map(is_numeric, added))
+        numeric = self.numeric or any(map(is_numeric, added))
+        self.own, self._numeric = (self.own if self.numeric else new.own) and numeric, numeric
         names.update(added)
         self.size, self._ready = first + len(fresh), None
 

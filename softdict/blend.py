@@ -231,6 +231,7 @@ class Explained(NamedTuple):
     weights: Floats  # (m, n)
     null_weight: Floats  # (m,)
     logsumexp: Floats  # (m,)
+    order: Any  # (m, n) places, best first
 
 
 def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> Explained:
@@ -241,7 +242,8 @@ def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> Explained
         total = log_sum_exp(kept, masks.bias, settings["temperature"])
         if settings["temperature"] == 0 and settings["null_score"] is not None:
             total[kept.max(axis=1, initial=-math.inf) < settings["null_score"]] = -math.inf
-        return Explained(scores, kept > -math.inf, weights, null_weight, total)
+        order = ranking(kept, masks.bias, settings["temperature"])
+        return Explained(scores, kept > -math.inf, weights, null_weight, total, order)
 
 
 # ---- partial answers ---------------------------------------------------------------------------

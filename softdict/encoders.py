@@ -198,22 +198,22 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[..., Array]:
     TypeError: the encoder is 'cat', but a function of a list, or an object with encode or ...
     """
     found = [getattr(encoder, name, None) for name in ("encode", "transform")] + [encoder]
-    call = next((f for f in found if callable(f)), None)
+    call, kind = next((f for f in found if callable(f)), None), "encoder" if rows else "value_encoder"
     if call is None or isinstance(encoder, (str, type)):
         raise TypeError(
-            f"the encoder is {brief(encoder)}, but a function of a list, or an object with encode or "
+            f"the {kind} is {brief(encoder)}, but a function of a list, or an object with encode or "
             "transform, was expected. Pass an instance: OneHot(objects), CharNgrams(), a fitted "
             "TfidfVectorizer, or your own function."
         )
-    name = getattr(encoder, "__name__", type(encoder).__name__)
+    name = f"{kind} {getattr(encoder, '__name__', type(encoder).__name__)}"
 
     def encode(objects: Sequence[Any], dtype: Any = None) -> Array:
         result = call(list(objects))
         result = result.toarray() if hasattr(result, "toarray") else result  # sparse
-        array = numbers(result, f"the result of the encoder {name}", dtype)
+        array = numbers(result, f"the result of the {name}", dtype)
         if array.shape[:1] != (len(objects),) or (rows and array.ndim != 2):
             raise ValueError(
-                f"the encoder {name} returned shape {shape_text(array.shape)} for {len(objects)} "
+                f"the {name} returned shape {shape_text(array.shape)} for {len(objects)} "
                 f"objects, but ({len(objects)}, {'d' if rows else '...'}) was expected. "
                 "It is given a list and answers with one row for each item."
             )

@@ -16,7 +16,7 @@ from softdict._store import Store
 from softdict.blend import Explained, Partial, answer, by_parts, checked, explain, partial
 from softdict.encoders import Asked, Keys, key_name
 from softdict.scores import widths
-from softdict.weights import calibrate, entropy, ranking
+from softdict.weights import calibrate, entropy
 
 
 class _Keys(KeysView[Any]):
@@ -374,6 +374,7 @@ class SoftDict:
         that share no key. `offset` is how many entries come before this part; only `top_k` asks for it.
         TypeError for objects and for callable weightings.
         """
+        offset = _checks.check_count("offset", offset, "in partial. Say how many entries come before", 0)
         if not len(self):
             return Partial(None, by_parts(None, self._settings), None)
         if self._store.value_shape is None:
@@ -553,7 +554,16 @@ MutableMapping.register(SoftDict)
 
 
 class Match(NamedTuple):
-    """One entry of `Lookup.top`."""
+    """One entry of `Lookup.top`, and how much of the answer is its.
+
+    **Equivalent to:** ``(keys[j], values[j], weights[j], scores[j])``
+
+    Examples
+    --------
+    >>> from softdict import SoftDict
+    >>> SoftDict({0: 10.0, 5: 20.0}).lookup(5).top(1)
+    [Match(key=5.0, value=20.0, weight=0.9999962733607158, score=0.0)]
+    """
 
     key: Any
     value: Any
@@ -607,8 +617,7 @@ class Lookup:
         blends = store.value_shape is not None or sd.temperature == 0
         self.queries, self.keys = asked.what, list(sd)
         self.value = sd._ask(asked, masks)[0] if blends else None
-        self._single, self._counts = asked.single, why.kept.sum(axis=1)
-        self._order = ranking(np.where(why.kept, why.scores, -np.inf), masks.bias, sd.temperature)
+        self._single, self._order, self._counts = asked.single, why.order, why.kept.sum(axis=1)
         self._values = list(store.objects) if store.objects is not None else store.lend()[1]
         self._value_shape, self._look = store.value_shape, (sd.similarity, sd.temperature)
         spread = entropy(why.weights)

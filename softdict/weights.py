@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Floats, check_number, check_result, numbers
+from softdict._checks import Floats, check_number, check_result, numbers, shape_text
 
 
 @dataclass(frozen=True)
@@ -271,6 +271,11 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
     ValueError: effective is 1.5, but a number from 2 to 4 was expected in calibrate: ...
     """
     rows = np.atleast_2d(numbers(scores, "scores").astype(np.float64))
+    if not rows.size:
+        raise ValueError(
+            f"scores have shape {shape_text(rows.shape)}, but at least one query and one entry were "
+            "expected in calibrate. Leave queries out to let the stored keys ask."
+        )
     options = {"weighting": "softmax", "top_k": None, "min_score": None, **settings, "null_score": None}
 
     def reached(temperature: float) -> float:

@@ -1,0 +1,190 @@
+"""Whatever a reader sees is run: blocks of the README and the docs, examples; and links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from softdict.cli import main
+
+ROOT = Path(__file__).parents[1]
+TEXTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = [path for path in TEXTS if path.parent != ROOT or path.name == "README.md"]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+#: Notes for later authors argue; every other page has something to run.
+PROSE = ROOT / "docs" / "design-notes"
+
+#: What a fence may say; anything else, `py` or `pycon`, would be Python that nobody runs.
+LANGUAGES = {"python", "bash", "text"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# ---- blocks --------------------------------------------------------------------------------------
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    source: str
+    line: int  # of its first line, counted from 0
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the fenced blocks of a page; ValueError for those that nobody would run."""
+    found, lines, start = [], text.splitlines(), None
+    for i, line in enumerate(lines):
+        if not re.match(r"\s*(```|~~~)", line):
+            continue
+        if start is None:
+            start = i
+        elif line.strip() == "```":
+            language = lines[start].removeprefix("```")
+            if language not in LANGUAGES:
+                raise ValueError(f"line {start + 1}: {lines[start]!r} opens a block of no known language")
+            found.append(Block(language, "\n".join(lines[start + 1 : i]) + "\n", start + 1))
+            start = None
+    if start is not None:
+        raise ValueError(f"line {start + 1}: the block is not closed")
+    return found
+
+
+def run_page(text: str, name: str) -> int:
+    """Run the Python blocks of a page in one namespace; return how many there are."""
+    namespace: dict[str, Any] = {"__name__": "page"}
+    python = [block for block in blocks(text) if block.language == "python"]
+    for block in python:
+        if ">>>" not in block.source:
+            exec(compile("\n" * block.line + block.source, name, "exec"), namespace)
+            continue
+        flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+        test = doctest.DocTestParser().get_doctest(block.source, namespace, name, name, block.line)
+        said: list[str] = []
+        runner = doctest.DocTestRunner(optionflags=flags)
+        failed = runner.run(test, out=said.append, clear_globs=False).failed
+        namespace.update(test.globs)  # a copy was run
+        assert not failed, "".join(said)
+    return len(python)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a page may write files
+    count = run_page(page.read_text(encoding="utf-8"), name_of(page))
+    assert count or page.is_relative_to(PROSE), "nothing on this page is run"
+
+
+def test_pages_are_found():
+    assert {"README.md", "docs/index.md", "docs/glossary.md", "docs/how-it-works.md"} <= set(
+        map(name_of, PAGES)
+    )
+    assert {"hello.py", "study_group.py"} <= {path.name for path in EXAMPLES}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("```python\nassert 1 == 2\n```", AssertionError),
+        ("```python\nx = 1\n```\n\n```python\n>>> x + 1\n3\n```", AssertionError),
+        ("```python\n>>> 1 / 0\n0\n```", AssertionError),
+        ("```py\nassert 1 == 2\n```", ValueError),
+        ("```\n>>> 1 + 1\n3\n```", ValueError),
+        ("- in a list:\n  ```python\n  1 / 0\n  ```", ValueError),
+        ("~~~python\n1 / 0\n~~~", ValueError),
+        ("```python\n1 / 0\n", ValueError),
+    ],
+)
+def test_a_wrong_block_is_noticed(text, error):
+    with pytest.raises(error):
+        run_page(text, "page")
+
+
+def test_blocks_share_a_namespace():
+    assert (
+        run_page("```python\nx = 1\n```\n```python\n>>> x\n1\n>>> y = 2\n```\n```python\ny\n```", "page") == 3
+    )
+    assert run_page("only words, and `code`", "page") == 0
+
+
+# ---- links ---------------------------------------------------------------------------------------
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as code hosts make them."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Return the links of a page to files, or to headings, that are not there."""
+    prose = re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)[^)]*\)", prose) + re.findall(r"^\[[^\]]+\]: (\S+)", prose, re.M):
+        if re.match(r"[a-z]+:", target):  # https: and mailto: lead out
+            continue
+        where, _, heading = target.partition("#")
+        path = page.parent / where if where else page
+        there = path.exists() and path.resolve().is_relative_to(ROOT)
+        if not there or (heading and heading not in anchors(path.read_text(encoding="utf-8"))):
+            broken.append(target)
+    return broken
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=name_of)
+def test_links_lead_somewhere(page):
+    assert broken_links(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_a_broken_link_is_noticed():
+    text = "[a](LICENSE) [b](nothing.md) [c](https://example.org) [d](README.md#softdict) [e](README.md#no)"
+    assert broken_links(ROOT / "README.md", text) == ["nothing.md", "README.md#no"]
+
+
+# ---- examples, and what the README says that the command prints ----------------------------------
+
+
+def predicted(source: str) -> list[str]:
+    """Return the indented lines of a docstring: what the run is said to print."""
+    doc = ast.get_docstring(ast.parse(source)) or ""
+    return [line.removeprefix("    ").rstrip() for line in doc.splitlines() if line.startswith("    ")]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_prints_what_its_docstring_says(path, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", path],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "COLUMNS": "80"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
+    assert printed, "it prints nothing"
+    assert printed == predicted(path.read_text(encoding="utf-8"))
+
+
+def test_the_readme_shows_what_ask_prints(capsys, monkeypatch):
+    """Names of topics are compared, not shares: Python's help has other texts in each version."""
+    monkeypatch.setenv("COLUMNS", "88")
+    readme = blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+    (shown,) = [block.source for block in readme if " asks " in block.source and block.language == "text"]
+    (command,) = [block.source for block in readme if "softdict ask" in block.source]
+    assert main(["ask", re.findall(r'ask "(.+)"', command)[0]]) in (None, 0)
+    printed = capsys.readouterr().out
+    words = re.findall(r"^[a-z]+(?: [a-z]+)*\??", shown, re.M)
+    assert {"function", "lambda", "entry", "hard", "rests on"} <= set(words)
+    assert [word for word in words if not re.search(rf"^{re.escape(word)}", printed, re.M)] == []
