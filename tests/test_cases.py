@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 import pickle
 import subprocess
 import sys
@@ -370,7 +371,10 @@ def test_character_ngrams_are_the_same_in_every_process():
     )
     made = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
     }

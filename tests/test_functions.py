@@ -284,3 +284,14 @@ def test_a_wrong_call_is_told_what_was_expected(arguments, options, error):
     if options:
         with pytest.raises(error, match=r"expected.*\. [A-Z]"):
             lookup_weights(*arguments[:2], **options)
+
+
+# ---- the silent entry ------------------------------------------------------------------------------
+
+
+def test_an_entry_wins_against_an_equal_null():
+    scores = {"similarity": "dot", "temperature": 0, "null_score": 3.0}
+    np.testing.assert_array_equal(lookup_weights(1.0, [1.0, 3.0, 3.0], **scores), [0, 0.5, 0.5])
+    np.testing.assert_array_equal(lookup_weights(1.0, [1.0, 2.0], **scores), [0, 0])
+    seen = SoftDict.from_arrays([[1.0], [2.0]], [5.0, 6.0], **scores).lookup([1.0])
+    assert (seen.null_weight, seen.value, seen.winner) == (1, 0, (2.0,))

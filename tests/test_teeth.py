@@ -1,0 +1,133 @@
+"""The tests bite: each fault put into a copy of the code makes the test that guards against it fail."""
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import oracle
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+LAW = "test_law.py::test_a_dict_is_one_end_of_the_dial"
+SAME = "test_functions.py::test_the_dict_its_lookup_its_parts_and_its_tiles_say_the_same"
+PAIR = "test_functions.py::test_a_score_depends_on_its_pair_alone"
+ORACLE = "test_functions.py::test_every_option_is_the_oracle_s"
+
+#: What is done wrong, in which module, and which test has to see it.
+FAULTS = {
+    "the plain expansion in place of the distance": (
+        "scores.py",
+        "_behind_hits(_sum_of_differences(q, k, 2) * -0.5, 0.0, q, k)",
+        "q @ k.T - (q * q).sum(1)[:, None] / 2 - (k * k).sum(1) / 2",
+        LAW + "[far_from_the_origin-float64]",
+    ),
+    "a near miss that underflows counts as a hit": (
+        "scores.py", "np.where(missed, np.nextafter(hit, -math.inf), hit)", "hit",
+        LAW + "[tiny-float64]",
+    ),
+    "BLAS in place of sums pair by pair": (
+        "scores.py", 'np.einsum("md,bd->mb", q, k)', "q @ k.T", PAIR,
+    ),
+    "a cosine that is not clean for equal vectors": (
+        "scores.py", "np.sqrt(np.where(squares == 0, 1, squares))",
+        "np.sqrt(_squares(q))[:, None] / np.sqrt(_squares(k))", PAIR,
+    ),
+    "divide first, center then": (
+        "weights.py",
+        "z = (scores - best) / temperature",
+        "z = scores / temperature - best / temperature",
+        "test_cases.py::test_center_first_then_divide",
+    ),
+    "ties to the later entry": (
+        "weights.py", "np.lexsort((place,", "np.lexsort((-place,",
+        "test_cases.py::test_top_k_keeps_exactly_k",
+    ),
+    "the silent entry ties with an equal one": (
+        "weights.py", "(best >= null_score)", "(best > null_score)",
+        "test_functions.py::test_an_entry_wins_against_an_equal_null",
+    ),
+    "entmax with a power that is a little off": (
+        "weights.py", "np.maximum(1 + x, 0) ** (1 / beta)", "np.maximum(1 + x, 0) ** (1.0001 / beta)", ORACLE,
+    ),
+    "no bias among the logits": ("weights.py", "    z += bias\n", "", ORACLE),
+    "zero times NaN": (
+        "blend.py", "if not math.isfinite(np.vdot(out, out)):", "if False:",
+        "test_cases.py::test_what_is_masked_cannot_leak",
+    ),
+    "parts merge without their mass": ("blend.py", "lift + np.log(mass)", "lift + 0 * mass", SAME),
+    "tiles that forget their place": ("blend.py", "place=part.place + j", "place=part.place", SAME),
+    "parts that forget their offset": ("blend.py", "place=state.place + offset", "place=state.place", SAME),
+    "all scores at once": (
+        "_backend.py", "<= budget_mib * 2**17", "<= 2**60",
+        "test_functions.py::test_memory_stays_within_the_budget",
+    ),
+    "writing into what was handed out": (
+        "_store.py", "lowest < self.lent", "False", "test_cases.py::test_arrays_are_not_shared",
+    ),
+    "rows in a wrong order after a deletion": (
+        "_store.py",
+        "rows = list(self._names.values()) if names is None",
+        "rows = list(self._names.values())[::-1] if names is None",
+        "test_cases.py::test_deleting_and_adding_agrees_with_a_dict",
+    ),
+    "a salted hash": (
+        "encoders.py", "crc32(gram.encode(\"utf-8\", \"surrogatepass\"))", "hash(gram)",
+        "test_cases.py::test_character_ngrams_are_the_same_in_every_process",
+    ),
+    "an update that writes what it has before it fails": (
+        "mapping.py",
+        "            sd._write(encoders.read_keys(store, sd.encoder, keys), values)\n",
+        "            for key, value in zip(keys, values):\n"
+        "                sd._write(encoders.read_keys(store, sd.encoder, [key]), [value])\n",
+        "test_cases.py::test_an_update_with_a_bad_second_entry_changes_nothing",
+    ),
+}  # fmt: skip
+
+
+def run_copy(folder, tests):
+    """Run tests of a copy of the repository; return the exit status and what was printed."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, cwd=folder / "tests", env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def copy_to(folder):
+    for part in ("softdict", "tests"):
+        shutil.copytree(
+            ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis")
+        )
+    return folder
+
+
+def test_without_a_fault_a_copy_passes(tmp_path):
+    tests = sorted({test for *_, test in FAULTS.values() if test != ORACLE})
+    status, text = run_copy(copy_to(tmp_path), tests)
+    assert status == 0, text
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_seen(fault, tmp_path):
+    module, right, wrong, test = FAULTS[fault]
+    path = copy_to(tmp_path) / "softdict" / module
+    source = path.read_text(encoding="utf-8")
+    assert source.count(right) == 1, f"{right!r} stands {source.count(right)} times in {module}"
+    path.write_text(source.replace(right, wrong), encoding="utf-8")
+    status, text = run_copy(tmp_path, [test])
+    assert status == 1, f"no test failed, or none could be run:\n{text}"
+
+
+def test_agree_sees_what_is_beyond_the_tolerance():
+    tol = oracle.tolerance(np.float32, 10, 2)
+    oracle.agree([1.0], [1.0 + 0.9 * tol], tol, "teeth")
+    for wrong in (1.0 + 1.1 * tol, math.nan, math.inf):
+        with pytest.raises(AssertionError, match="times the tolerance"):
+            oracle.agree([wrong], [1.0], tol, "teeth")
+    with pytest.raises(AssertionError, match="shape"):
+        oracle.agree([1.0, 1.0], [1.0], tol, "teeth")
+    del oracle.worst["teeth"]
