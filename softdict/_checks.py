@@ -78,7 +78,7 @@ def _from_python(x: object, what: str, dtype: np.dtype[Any]) -> Array:
         return np.asarray(x)  # an array of another library
     if wrong := [leaf for leaf in leaves if not is_number(leaf) and not (is_array(leaf) and is_value(leaf))]:
         raise TypeError(
-            f"{what} holds {wrong[0]!r}, but real numbers were expected. "
+            f"{what} holds {brief(wrong[0])}, but real numbers were expected. "
             "Pass an array, or a list or tuple of numbers."
         )
     for leaf in leaves:  # NumPy would round an integer silently where a float stands beside it
@@ -87,6 +87,11 @@ def _from_python(x: object, what: str, dtype: np.dtype[Any]) -> Array:
     try:
         array = np.asarray(x)
         return array.astype(np.float64) if array.dtype == object else array
+    except OverflowError:
+        raise ValueError(
+            f"{what} holds a number too large for {dtype}, but at most {_MAX[dtype]:.3g} was expected. "
+            "Rescale."
+        ) from None
     except ValueError:
         raise ValueError(
             f"{what} is ragged: its rows have unequal lengths, but one shape was expected. "
@@ -119,7 +124,7 @@ def _held(integer: int, what: str, dtype: np.dtype[Any]) -> None:
     except OverflowError:
         pass
     raise ValueError(
-        f"{what} holds the integer {integer}, which {dtype} cannot hold exactly, but exact numbers "
+        f"{what} holds the integer {brief(integer)}, which {dtype} cannot hold exactly, but exact numbers "
         "were expected. Use text for ids: str(id) as the entry's name, with a key vector."
     )
 
@@ -195,11 +200,13 @@ def check_number(name: str, value: Any, valid: Callable[[Any], Any], expected: s
     """Return a plain number as a float, refused where it is not `valid`."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
-    if not is_number(value) or not valid(value):
-        raise (ValueError if is_number(value) else TypeError)(
-            f"{name} is {value!r}, but {expected} was expected {hint}."
-        )
-    return float(value)
+    try:
+        if is_number(value) and valid(value):
+            return float(value)
+    except OverflowError:  # too large an integer
+        pass
+    error = ValueError if is_number(value) else TypeError
+    raise error(f"{name} is {brief(value)}, but {expected} was expected {hint}.")
 
 
 def check_count(name: str, value: Any, hint: str, least: int = 1) -> int:
@@ -273,7 +280,7 @@ def pairs(entries: Any) -> tuple[list[Any], list[Any]]:
 def stack(items: list[Any], labels: list[str], dtype: Any) -> Array:
     """Return values of one shape as an array; where they are not, say which one differs."""
     try:
-        return numbers(items, "the values", dtype)
+        return numbers(items, "the array of values", dtype)
     except (TypeError, ValueError):
         shapes: dict[Any, str] = {}
         for item, label in zip(items, labels, strict=True):
@@ -321,6 +328,10 @@ def own_array(array: Any, what: str, dtype: Any, copy: bool | None) -> tuple[Any
 
 def check_labels(labels: Any, n: int) -> list[Hashable]:
     """Return n distinct labels as a list."""
+    if not isinstance(labels, Iterable):
+        raise TypeError(
+            f"labels are {brief(labels)}, but {n} names were expected in from_arrays. Pass them as a list."
+        )
     names = list(map(hashable, labels))
     if len(names) != n or len(set(names)) != n:
         twice = next((f" ({brief(x)} twice)" for i, x in enumerate(names) if x in names[:i]), "")
@@ -515,7 +526,13 @@ def check_where(where: Any, full: tuple[int, ...], single: bool) -> Any:
     """Return a mask broadcast to (..., m, n); a single query's comes as (..., n)."""
     if where is None:
         return None
-    where = np.asarray(where)
+    try:
+        where = np.asarray(where)
+    except ValueError:
+        raise ValueError(
+            "where is ragged: its rows have unequal lengths, but one shape was expected. Give every row one "
+            "boolean for each entry."
+        ) from None
     if where.dtype.kind != "b" and where.size:
         raise TypeError(
             f"where has dtype {where.dtype}, but booleans were expected: True takes part. "

@@ -289,11 +289,13 @@ def _named(store: Store, encoder: Any, query: Any, batch: list[Any], width: int,
                     "of queries. Ask one batch at a time."
                 )
             vectors[i] = one.vectors[0]
-        elif hashable(item) in names:
-            rows[i] = names[item]
-            vectors[i] = keys[rows[i]]
         else:
-            unknown.append(i)
+            keys_may_ask(store, width)
+            if hashable(item) in names:
+                rows[i] = names[item]
+                vectors[i] = keys[rows[i]]
+            else:
+                unknown.append(i)
     missing = np.zeros(len(batch), dtype=bool)
     try:
         for i, vector in zip(unknown, _encode(store, encoder, [batch[i] for i in unknown]), strict=True):
@@ -307,6 +309,15 @@ def _named(store: Store, encoder: Any, query: Any, batch: list[Any], width: int,
             except KeyError:
                 missing[i] = True
     return Asked(query, np.stack(vectors) if vectors else keys[:0], False, rows, missing)
+
+
+def keys_may_ask(store: Store, width: int) -> None:
+    """Refuse to ask with vectors that are made like keys, where queries have another width."""
+    if store.keys.shape[1] != width:
+        raise ValueError(
+            f"keys have width {store.keys.shape[1]}, but queries of width {width} were expected by this "
+            "Bilinear similarity, so that names, which stand for key vectors, cannot ask. Ask with arrays."
+        )
 
 
 def _encode(store: Store, encoder: Any, names: list[Any]) -> Array:
@@ -449,7 +460,7 @@ def read_arrays(
     store: Store, value_encoder: Any, keys: Any, values: Any, labels: Any, copy: bool | None
 ) -> tuple[Entries, bool]:
     """Return the entries of `from_arrays`, and whether some are in a memory map, not yet checked."""
-    keys, keys_mapped = own_array(keys, "the keys", store.dtype, copy)
+    keys, keys_mapped = own_array(keys, "the array of keys", store.dtype, copy)
     n = len(keys) if keys.ndim in (1, 2) else -1
     count = len(values) if hasattr(values, "__len__") else "no list of"
     if count != n:
@@ -466,7 +477,7 @@ def read_arrays(
     if n and (value_encoder is not None or not is_value(values)):
         values, objects, shape = read_values(store, value_encoder, list(values), list(map(owner, range(n))))
     elif n:
-        values, values_mapped = own_array(values, "the values", store.dtype, copy)
+        values, values_mapped = own_array(values, "the array of values", store.dtype, copy)
         shape, values = values.shape[1:], values.reshape(n, -1)
     mapped = keys_mapped or values_mapped
     if n and not mapped:

@@ -153,7 +153,7 @@ class HardView(MutableMapping[Any, Any]):
             rows, names = given.arrays()[0], list(given.names)
             values = [given.value(row) for row in range(len(names))]
             if store.dtype is not None:  # which may round vectors to other names
-                rows = _checks.numbers(rows, "the keys", store.dtype)
+                rows = _checks.numbers(rows, "the array of keys", store.dtype)
                 own = _checks.row_names(rows, given.key_shape)
                 names = [o if given.is_own(name) else name for name, o in zip(names, own, strict=True)]
             sd._write(Keys(names, given.own, rows, given.key_shape), values)
@@ -388,28 +388,34 @@ class SoftDict:
             raise KeyError("this SoftDict is empty: there is no entry to answer")
         return self._store
 
-    def _read(self, query: Any, lenient: bool = False) -> Asked:
-        store = self._filled()
-        d = store.keys.shape[1]
+    def _width(self) -> int:
+        """Return how wide queries have to be."""
+        d = self._store.keys.shape[1]
         wanted = widths(self._settings["similarity"]) or (d, d)
         if wanted[1] != d:
             raise ValueError(
                 f"similarity {self.similarity!r} is for keys of width {wanted[1]}, but width {d} was "
                 "expected, as the keys of this SoftDict have. Transpose W, or set another similarity."
             )
-        return encoders.read_query(store, self.encoder, query, wanted[0], lenient)
+        return wanted[0]
+
+    def _read(self, query: Any, lenient: bool = False) -> Asked:
+        return encoders.read_query(self._filled(), self.encoder, query, self._width(), lenient)
 
     def _everyone(self) -> Asked:
         keys = self._filled().arrays()[0]
+        encoders.keys_may_ask(self._store, self._width())
         return Asked(list(self), keys, False, np.arange(len(keys)))
 
     def _masks(self, asked: Asked, where: Any, bias: Any, exclude_self: bool) -> Masks:
-        full = (len(asked.vectors), len(self))
-        where, bias = (
-            _checks.check_where(where, full, asked.single),
-            _checks.check_bias(bias, full, asked.single),
-        )
-        return Masks(where, bias, encoders.own_rows(self._store, asked) if exclude_self else None)
+        if not isinstance(exclude_self, (bool, np.bool_)):
+            raise TypeError(
+                f"exclude_self is {brief(exclude_self)}, but True or False was expected in lookup. "
+                "Use where= to leave out entries of your choice."
+            )
+        shape = (len(asked.vectors), len(self)), asked.single
+        skip = encoders.own_rows(self._store, asked) if exclude_self else None
+        return Masks(_checks.check_where(where, *shape), _checks.check_bias(bias, *shape), skip)
 
     def _ask(self, asked: Asked, masks: Masks = Masks()) -> tuple[Any, Any]:  # noqa: B008
         """Return the answer as the caller gets it, and which queries reached something (m,)."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Floats, check_number, check_result, numbers, shape_text
+from softdict._checks import Floats, brief, check_number, check_result, numbers, shape_text
 
 #: Up to this width a sum runs coordinate by coordinate over whole tiles; above, along each pair.
 FEW = 6
@@ -175,8 +175,8 @@ class Bilinear:
         matrix = np.array(numbers(W, "W of Bilinear"), dtype=np.float64)
         if matrix.ndim != 2 or not np.isfinite(matrix).all():
             raise ValueError(
-                f"W has shape {shape_text(matrix.shape)}, but a finite matrix (d_q, d_k) was "
-                "expected in Bilinear. Pass one row per query component, one column per key's."
+                f"W has shape {shape_text(matrix.shape)} and holds {brief(matrix)}, but a finite matrix "
+                "(d_q, d_k) was expected in Bilinear. Pass one row per query component, one column per key's."
             )
         matrix.flags.writeable = False
         self.W = matrix
