@@ -89,8 +89,8 @@ def _from_python(x: object, what: str, dtype: np.dtype[Any]) -> Array:
         return array.astype(np.float64) if array.dtype == object else array
     except OverflowError:
         raise ValueError(
-            f"{what} holds a number too large for {dtype}, but at most {_MAX[dtype]:.3g} was expected. "
-            "Rescale."
+            f"{what} holds a number that {dtype} cannot hold, but at most {_MAX[dtype]:.3g} was expected. "
+            "Rescale what you store or ask."
         ) from None
     except ValueError:
         raise ValueError(
@@ -188,7 +188,10 @@ def equal_rows_text(first: int, second: int, n: int) -> str:
 
 def brief(x: object) -> str:
     """Return a repr of at most some forty characters."""
-    return reprlib.repr(x)
+    try:
+        return reprlib.repr(x)
+    except ValueError:  # Python refuses to print integers of thousands of digits
+        return f"a huge {type(x).__name__}"
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
@@ -243,6 +246,13 @@ def same(a: Any, b: Any) -> bool:
     if is_array(a) or is_array(b) or (isinstance(a, float) and isinstance(b, (list, tuple))):
         return bool(np.array_equal(a, b))
     return bool(a is b or a == b)
+
+
+def snapshot(x: Any) -> Any:
+    """Return a copy of arrays and lists, and of arrays in lists; anything else as it is."""
+    if isinstance(x, list):
+        return [snapshot(item) for item in x]
+    return x.copy() if isinstance(x, np.ndarray) else x
 
 
 def as_name(value: Any) -> Any:

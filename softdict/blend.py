@@ -164,7 +164,9 @@ def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]
     """Let the silent entry in and end: the answers (m, e), and who reached something (m,)."""
     _, weights, _, reached = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
     if part.value is not None:
-        return mix_each(weights, part.value), reached
+        value = mix_each(weights, part.value)
+        value[~weights.any(axis=1)] = 0.0  # where there is nothing, not even a sign
+        return value, reached
     out = np.zeros((len(weights), values.shape[1]))
     step = 1 + tile_columns(len(weights), weights.shape[1], 0, MELTED) // max(1, values.shape[1])
     for start in range(0, weights.shape[1], step):

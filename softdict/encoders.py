@@ -290,7 +290,7 @@ def _named(store: Store, encoder: Any, query: Any, batch: list[Any], width: int,
                 )
             vectors[i] = one.vectors[0]
         else:
-            keys_may_ask(store, width)
+            keys_may_ask(store, brief(item), width)
             if hashable(item) in names:
                 rows[i] = names[item]
                 vectors[i] = keys[rows[i]]
@@ -311,12 +311,12 @@ def _named(store: Store, encoder: Any, query: Any, batch: list[Any], width: int,
     return Asked(query, np.stack(vectors) if vectors else keys[:0], False, rows, missing)
 
 
-def keys_may_ask(store: Store, width: int) -> None:
+def keys_may_ask(store: Store, who: str, width: int) -> None:
     """Refuse to ask with vectors that are made like keys, where queries have another width."""
     if store.keys.shape[1] != width:
         raise ValueError(
-            f"keys have width {store.keys.shape[1]}, but queries of width {width} were expected by this "
-            "Bilinear similarity, so that names, which stand for key vectors, cannot ask. Ask with arrays."
+            f"{who} asks with a vector of width {store.keys.shape[1]}, as keys have, but width {width} was "
+            "expected by this Bilinear similarity. Ask with arrays of that width."
         )
 
 
@@ -410,7 +410,7 @@ def read_keys(store: Store, encoder: Any, keys: list[Any]) -> Keys:
     if fresh:
         check_key_shape(store, fresh[0], shape)
     vectors = np.stack([new[name] if name in new else store.keys[known[name]] for name in names])
-    return Keys(names, store.own if store.numeric else own, vectors, shape)
+    return Keys(names, own if fresh else store.own, vectors, shape)
 
 
 def read_key(store: Store, key: Any, key_vector: Any) -> Keys:
@@ -446,7 +446,8 @@ def read_entries(store: Store, value_encoder: Any, keys: Keys, values: list[Any]
 
 def _refuse_number_labels(store: Store, names: list[Any], own: bool, shape: tuple[int, ...]) -> None:
     """Refuse labels that are numbers beside keys that are: numbers either name or measure."""
-    label = next((name for name in names if not own and is_label_number(name)), None)
+    fresh = (name for name in names if is_label_number(name) and name not in store.names)
+    label = None if own else next(fresh, None)
     if own and store.numbers_name() and any(map(is_numeric, names)):
         label = next(filter(is_numeric, store.names))
     if label is not None and (own or shape == () or (store.own and store.numeric)):

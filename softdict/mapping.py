@@ -404,7 +404,7 @@ class SoftDict:
 
     def _everyone(self) -> Asked:
         keys = self._filled().arrays()[0]
-        encoders.keys_may_ask(self._store, self._width())
+        encoders.keys_may_ask(self._store, "every key", self._width())
         return Asked(list(self), keys, False, np.arange(len(keys)))
 
     def _masks(self, asked: Asked, where: Any, bias: Any, exclude_self: bool) -> Masks:
@@ -621,7 +621,7 @@ class Lookup:
         masks = sd._masks(asked, where, bias, exclude_self)
         why, store = sd._explain(asked, masks), sd._store
         blends = store.value_shape is not None or sd.temperature == 0
-        self.queries, self.keys = asked.what, list(sd)
+        self.queries, self.keys = _checks.snapshot(asked.what), list(sd)
         self.value = sd._ask(asked, masks)[0] if blends else None
         self._single, self._order, self._counts = asked.single, why.order, why.kept.sum(axis=1)
         self._values = list(store.objects) if store.objects is not None else store.lend()[1]

@@ -252,8 +252,10 @@ def ask(
         kept = [j for j in kept if scores[j] >= min_score]
 
     # (3) top_k, an exact hit first, the earlier first among equals
+    hits_first = similarity in ("gaussian", "laplacian") or isinstance(similarity, InverseDistance)
+
     def canonical(j: int) -> tuple[Any, ...]:
-        return (scores[j], list(query) == list(keys[j]))
+        return (scores[j], hits_first and list(query) == list(keys[j]))
 
     def rank(j: int) -> tuple[Any, ...]:
         if bias is None:

@@ -1,8 +1,9 @@
 """A random walk through every naming method, hand in hand with a plain dict.
 
-A walk draws a way of naming (numbers, vectors, an encoder, labels, labels beside vectors) and a
-kind of value (scalar, vector, matrix, object). After every step the SoftDict, its view at another
-temperature and `sd.hard` say what the dict says, and asking softly at temperature 0 does too.
+There is a walk for each way of naming (numbers, vectors, an encoder, labels, labels beside vectors);
+it draws a kind of value (scalar, vector, matrix, object, object with a value_encoder). After every step
+the SoftDict, its view at another temperature and `sd.hard` say what the dict says, and asking softly at
+temperature 0 does too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -53,13 +55,7 @@ def number_spellings(x: float) -> list[Any]:
 def vector_spellings(x: Any) -> list[Any]:
     if isinstance(x, str):
         return [x]
-    return [
-        x,
-        list(x),
-        np.array(x),
-        np.array(x, np.float32),
-        tuple(np.float64(c) or -0.0 for c in x),
-    ]
+    return [x, list(x), np.array(x), np.array(x, np.float32), tuple(np.float64(c) or -0.0 for c in x)]
 
 
 VECTORS = [(0.0, 1.0), (1.0, 0.0), (2.0, 2.0), (-1.0, 0.5), (0.0, 0.0), (1e-30, 0.0)]
@@ -98,12 +94,18 @@ def object_value(seed: int) -> tuple[Any, Any]:
     return OBJECTS[seed % len(OBJECTS)], OBJECTS[seed % len(OBJECTS)]
 
 
+def encode_value(things: list[Any]) -> Any:
+    """Encode objects that are values, (m, 2)."""
+    return np.array([[len(repr(thing)), 1.0] for thing in things]).reshape(len(things), 2)
+
+
 #: What is handed in, and what is handed out.
 VALUES = {
     "scalar": scalar_value,
     "vector": vector_value,
     "matrix": matrix_value,
     "object": object_value,
+    "encoded": object_value,
 }
 
 # ---- comparing -----------------------------------------------------------------------------------
@@ -135,13 +137,21 @@ ENTRIES = st.lists(st.tuples(PLACES, SEEDS), max_size=4)
 class Walk(RuleBasedStateMachine):
     """Take every step twice: with a SoftDict and with a dict."""
 
-    @initialize(naming=st.sampled_from(sorted(NAMINGS)), values=st.sampled_from(sorted(VALUES)))
-    def start(self, naming: str, values: str) -> None:
-        self.naming, self.make, self.kind = NAMINGS[naming], VALUES[values], values
-        self.sd = SoftDict(**self.naming.options, temperature=2.0)
-        self.view = self.sd.at(temperature=0)  # lives as long as the walk
-        self.hard = self.sd.hard
+    naming: Naming
+
+    @initialize(values=st.sampled_from(sorted(VALUES)))
+    def start(self, values: str) -> None:
+        self.make, self.kind = VALUES[values], values
+        self.options = dict(self.naming.options)
+        if values == "encoded":
+            self.options["value_encoder"] = encode_value
         self.model: dict[Any, Any] = {}
+        self.take(SoftDict(**self.options, temperature=2.0))
+
+    def take(self, sd: SoftDict) -> None:
+        """Go on with this SoftDict, its doors and its views, which live as long as it does."""
+        self.sd, self.view, self.hard = sd, sd.at(temperature=0), sd.hard
+        self.kept = [(d.keys(), d.values(), d.items()) for d in (self.sd, self.view, self.hard)]
 
     # ---- helpers
 
@@ -159,6 +169,10 @@ class Walk(RuleBasedStateMachine):
         got, want = outcome(action, self.door(door), spelled), outcome(action, self.model, name)
         assert same(got, want), f"{got} in place of {want}"
 
+    def can_assign(self, place: int) -> bool:
+        """Tell whether a name can be assigned to: a label has to be stored before, beside its vector."""
+        return self.naming.beside(self.name(place)) is None or self.name(place) in self.model
+
     def put(self, target: SoftDict, place: int, seed: int) -> None:
         """Store an entry, new or old."""
         beside = self.naming.beside(self.name(place))
@@ -169,11 +183,7 @@ class Walk(RuleBasedStateMachine):
 
     def pairs(self, entries: Any) -> tuple[list[Any], list[Any]]:
         """Return entries as handed in and as handed out; without vectors, so known labels only."""
-        known = [
-            (place, seed)
-            for place, seed in entries
-            if self.naming.beside(self.name(place)) is None or self.name(place) in self.model
-        ]
+        known = [(place, seed) for place, seed in entries if self.can_assign(place)]
         given = [(self.spelled(place, seed), self.make(seed)[0]) for place, seed in known]
         return given, [(self.name(place), self.make(seed)[1]) for place, seed in known]
 
@@ -187,7 +197,7 @@ class Walk(RuleBasedStateMachine):
 
     def softdict(self, entries: Any) -> tuple[SoftDict, dict[Any, Any]]:
         """Make another SoftDict of the same naming, and its dict."""
-        other, model = SoftDict(**self.naming.options), {}
+        other, model = SoftDict(**self.options), {}
         for place, seed in entries:
             self.put(other, place, seed)
             model[self.name(place)] = self.make(seed)[1]
@@ -208,7 +218,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(place=PLACES, seed=SEEDS, door=DOORS)
     def assign_by_name(self, place: int, seed: int, door: str) -> None:
-        if self.naming.beside(self.name(place)) is None or self.name(place) in self.model:
+        if self.can_assign(place):
             self.door(door)[self.spelled(place, seed)] = self.make(seed)[0]
             self.model[self.name(place)] = self.make(seed)[1]
 
@@ -230,12 +240,23 @@ class Walk(RuleBasedStateMachine):
 
     @rule(place=PLACES, seed=SEEDS, door=DOORS)
     def setdefault(self, place: int, seed: int, door: str) -> None:
-        if self.naming.beside(self.name(place)) is None or self.name(place) in self.model:
+        if self.can_assign(place):
             given, out = self.make(seed)
             got = self.door(door).setdefault(self.spelled(place, seed), given)
             want = self.model.setdefault(self.name(place), out)
             assert same(got, self.model[self.name(place)])
             assert same(got, want)
+
+    @precondition(lambda self: self.model)  # an empty dict may not even hash
+    @rule(door=DOORS, key=st.sampled_from([{}, [{}], set(), ["a", {}]]))
+    def unhashable_is_what_dict_says(self, door: str, key: Any) -> None:
+        for action in (
+            lambda d, k: k in d, operator.delitem, lambda d, k: d.pop(k), lambda d, k: d.setdefault(k, 1),
+            lambda d, k: operator.setitem(d, k, 1), lambda d, k: d.update([(k, 1)]),
+        ):  # fmt: skip
+            self.agree(action, door, key, key)
+        self.agree(operator.getitem, "hard", key, key)
+        self.agree(lambda d, k: d.get(k), "hard", key, key)
 
     # ---- writing many
 
@@ -246,21 +267,49 @@ class Walk(RuleBasedStateMachine):
         assert self.door(door).update(forms[form](given)) is None
         self.model.update(out)
 
-    @rule(entries=ENTRIES)
-    def update_from_softdict(self, entries: Any) -> None:
+    @rule(entries=ENTRIES, door=DOORS)
+    def update_with_keywords(self, entries: Any, door: str) -> None:
+        """Names that are text may stand before `=`, after a mapping and stronger than it."""
+        given, out = self.pairs(entries)
+        text = {
+            self.name(place): self.make(seed)
+            for place, seed in reversed(entries)
+            if isinstance(self.name(place), str) and self.can_assign(place)
+        }
+        self.door(door).update(given, **{name: value[0] for name, value in text.items()})
+        self.model.update(out, **{name: value[1] for name, value in text.items()})
+
+    @rule(entries=ENTRIES, source=st.sampled_from(["sd", "view", "hard"]), door=DOORS)
+    def update_from_softdict(self, entries: Any, source: str, door: str) -> None:
         other, model = self.softdict(entries)
-        self.sd.update(other)
+        self.door(door).update({"sd": other, "view": other.at(temperature=0), "hard": other.hard}[source])
         self.model.update(model)
 
+    @rule(door=DOORS, source=DOORS)
+    def update_from_itself(self, door: str, source: str) -> None:
+        self.door(door).update(self.door(source))
+
     @precondition(lambda self: self.model)
-    @rule(entries=ENTRIES, door=DOORS)
-    def failing_update_changes_nothing(self, entries: Any, door: str) -> None:
+    @rule(entries=ENTRIES, door=DOORS, form=st.sampled_from(["pairs", "iterator", "broken", "or", "ior"]))
+    def failing_update_changes_nothing(self, entries: Any, door: str, form: str) -> None:
         given, _ = self.pairs(entries)
-        bad = (self.spelled(0), [[1.0, np.nan], "ragged"])
-        if self.kind == "object":  # nothing is a bad object, so the name has to be bad
-            bad = ({}, "unhashable")  # type: ignore[assignment]
-        with pytest.raises((TypeError, ValueError)):
-            self.door(door).update([*given, bad])
+        bad = (self.name(0), [[1.0, np.nan], "ragged"])
+        if "value_encoder" in self.options or self.kind == "object":
+            bad = ({}, "unhashable")  # type: ignore[assignment]  # nothing is a bad object, but names can be
+
+        def broken() -> Any:
+            yield from given
+            raise ZeroDivisionError
+
+        actions: dict[str, Any] = {
+            "pairs": lambda: self.door(door).update([*given, bad]),
+            "iterator": lambda: self.door(door).update(iter([*given, bad])),
+            "broken": lambda: self.door(door).update(broken()),
+            "or": lambda: self.sd | UserDict({**self.as_dict(given), self.name(0): bad[1]}),
+            "ior": lambda: operator.ior(self.view, [*given, bad]),
+        }
+        with pytest.raises((TypeError, ValueError, ZeroDivisionError)):
+            actions["pairs" if form == "or" and bad[0] == {} else form]()
 
     @rule(entries=ENTRIES, plain=st.booleans(), view=st.booleans())
     def union_in_place(self, entries: Any, plain: bool, view: bool) -> None:
@@ -304,8 +353,9 @@ class Walk(RuleBasedStateMachine):
     def fromkeys(self, entries: Any) -> None:
         keys = [p for p, _ in entries if self.naming.beside(self.name(p)) is None]
         given, out = self.make(len(keys))
-        result = SoftDict.fromkeys(map(self.spelled, keys), given, **self.naming.options)
+        result = SoftDict.fromkeys(map(self.spelled, keys), given, **self.options)
         self.says(result, dict.fromkeys(map(self.name, keys), out))
+        assert (result.encoder is None) == ("encoder" not in self.options)
 
     # ---- copies
 
@@ -320,8 +370,8 @@ class Walk(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from([copy.copy, copy.deepcopy, SoftDict.copy]), seed=SEEDS)
     def go_on_with_a_copy(self, how: Any, seed: int) -> None:
-        self.sd, left = how(self.sd), self.sd
-        self.view, self.hard = self.sd.at(temperature=0), self.sd.hard
+        left = self.sd
+        self.take(how(left))
         for name in list(left):
             left[name] = self.make(seed)[0]  # what is left behind may change
 
@@ -435,6 +485,15 @@ class Walk(RuleBasedStateMachine):
         for name in self.model:
             self.model[name] = self.make(seed)[1]
 
+    @rule(reader=DOORS, writer=DOORS)
+    def an_iterator_that_is_through_stays_through(self, reader: str, writer: str) -> None:
+        iterator = iter(self.door(reader))
+        assert sum(1 for _ in iterator) == len(self.model)
+        self.door(writer).clear()
+        self.model.clear()
+        with pytest.raises(StopIteration):
+            next(iterator)
+
     # ---- after every step
 
     @invariant()
@@ -452,20 +511,36 @@ class Walk(RuleBasedStateMachine):
             assert same(list(reversed(d.values())), list(reversed(self.model.values())))
             assert same(list(reversed(d.items())), list(reversed(self.model.items())))
             assert bool(d) is bool(self.model)
+        for keys, values, items in self.kept:  # live, as those of a dict
+            assert same(list(keys), list(self.model))
+            assert same(list(values), list(self.model.values()))
+            assert len(keys) == len(values) == len(items) == len(self.model)
 
     @invariant()
     def at_temperature_0_it_is_a_dict(self) -> None:
-        for name, value in self.model.items():
+        want = list(self.model.values())
+        if self.kind == "encoded":  # asking blends what the value_encoder makes of the objects
+            want = list(encode_value(want))
+        for name, value in zip(self.model, want, strict=True):
             assert same(self.view[name], value)
             assert same(self.view.get(name), value)
         if self.model:
             batch = self.view[list(self.model)]
-            want = list(self.model.values())
             assert same(batch, want if self.kind == "object" else np.array(want))
         else:
             with pytest.raises(KeyError):
                 self.view[self.name(0)]
 
 
-Walk.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
-TestWalk = Walk.TestCase
+def walk(naming: str) -> Any:
+    """Return the test that walks under one way of naming."""
+    machine = type(f"Walk with {naming}", (Walk,), {"naming": NAMINGS[naming]})
+    machine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+    return machine.TestCase
+
+
+TestNumbers = walk("numbers")
+TestVectors = walk("vectors")
+TestEncoder = walk("encoder")
+TestLabels = walk("labels")
+TestLabelsBesideVectors = walk("labels beside vectors")
