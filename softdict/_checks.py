@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ Floats = Any  # an array of float64, which NumPy's own types often cannot tell
 
 def is_number(x: object) -> bool:
     """Tell whether `x` is a plain number: a Python or NumPy real scalar, never a bool."""
-    return isinstance(x, Real) and not isinstance(x, bool)
+    return isinstance(x, Real) and not isinstance(x, (bool, np.timedelta64))
 
 
 def is_numeric(x: object) -> bool:
@@ -50,7 +51,12 @@ def is_label_number(name: object) -> bool:
 
 def numbers(x: object, what: str, dtype: DTypeLike | None = None) -> Array:
     """Return `x` as a float array: float16 as float32, integers as float64, or all as `dtype`."""
-    if type(x) is np.ndarray and x.dtype.char in "fd" and (dtype is None or dtype == x.dtype):
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(
+            f"{what} is a masked array, but numbers without a mask were expected, which would be lost. "
+            "Fill what is masked, array.filled(0), and leave it out with where=."
+        )
+    if type(x) is np.ndarray and x.dtype in _MAX and (dtype is None or dtype == x.dtype):
         return x
     array = (
         np.asarray(x) if isinstance(x, np.ndarray) else _from_python(x, what, np.dtype(dtype or np.float64))
@@ -84,6 +90,8 @@ def _from_python(x: object, what: str, dtype: np.dtype[Any]) -> Array:
     for leaf in leaves:  # NumPy would round an integer silently where a float stands beside it
         if isinstance(leaf, Integral):
             _held(int(leaf), what, dtype)
+        elif is_array(leaf):
+            numbers(leaf, what, None if np.asarray(leaf).dtype.kind == "f" else dtype)
     try:
         array = np.asarray(x)
         return array.astype(np.float64) if array.dtype == object else array
@@ -119,8 +127,9 @@ def _exact(array: Array, what: str, dtype: np.dtype[Any]) -> Array:
 
 def _held(integer: int, what: str, dtype: np.dtype[Any]) -> None:
     try:
-        if int(dtype.type(integer)) == integer:
-            return
+        with np.errstate(over="ignore"):
+            if int(dtype.type(integer)) == integer:
+                return
     except OverflowError:
         pass
     raise ValueError(
@@ -194,11 +203,6 @@ def brief(x: object) -> str:
         return f"a huge {type(x).__name__}"
 
 
-def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as the reader writes it."""
-    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
-
-
 def check_number(name: str, value: Any, valid: Callable[[Any], Any], expected: str, hint: str) -> float:
     """Return a plain number as a float, refused where it is not `valid`."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
@@ -223,7 +227,7 @@ def check_result(result: Any, name: str, shape: tuple[int, ...], meaning: str) -
     array = np.array(numbers(result, f"the result of {name}"), dtype=np.float64)
     if array.shape != shape:
         raise ValueError(
-            f"{name} returned shape {shape_text(array.shape)}, but {shape_text(shape)} was expected, "
+            f"{name} returned shape {array.shape}, but {shape} was expected, "
             f"{meaning}. Treat each row by itself, and sum nothing away."
         )
     return array
@@ -233,7 +237,7 @@ def hashable(key: Any) -> Any:
     """Return a name, refused with what a name is where it is unhashable."""
     try:
         hash(key)
-    except TypeError:
+    except (TypeError, ValueError):  # a memoryview says ValueError
         raise TypeError(
             f"{brief(key)} is unhashable (a {type(key).__name__}), but a name is hashable, and what is no "
             "name is a number or an array of numbers: that was expected here. Use a tuple or text."
@@ -260,6 +264,19 @@ def as_name(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     return tuple(map(as_name, value)) if isinstance(value, list) else value
+
+
+def as_vote(value: Any) -> Any:
+    """Return a value as what votes are counted by."""
+    name = as_name(value)
+    try:
+        hash(name)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"the value {brief(value)} is unhashable (a {type(value).__name__}), but values that a dict can "
+            "hold were expected in vote(), which adds up the weights of equal ones. Use top(k), or tuples."
+        ) from None
+    return name
 
 
 def pairs(entries: Any) -> tuple[list[Any], list[Any]]:
@@ -299,8 +316,8 @@ def stack(items: list[Any], labels: list[str], dtype: Any) -> Array:
             raise
         (shape, first), (other, second) = list(shapes.items())[:2]
         raise ValueError(
-            f"the value of {second} has shape {shape_text(other)} and that of {first} has shape "
-            f"{shape_text(shape)}, but one shape was expected in one SoftDict. Reshape one of them."
+            f"the value of {second} has shape {other} and that of {first} has shape "
+            f"{shape}, but one shape was expected in one SoftDict. Reshape one of them."
         ) from None
 
 
@@ -319,7 +336,10 @@ def is_shared(array: Any) -> bool:
         if array.flags.writeable:
             return False
         array = array.base
-    return array is None or memoryview(array).readonly
+    try:
+        return array is None or memoryview(array).readonly
+    except TypeError:  # no buffer: nobody can tell
+        return False
 
 
 def own_array(array: Any, what: str, dtype: Any, copy: bool | None) -> tuple[Any, bool]:
@@ -327,13 +347,14 @@ def own_array(array: Any, what: str, dtype: Any, copy: bool | None) -> tuple[Any
 
     Shared where nobody can write to it or where `copy` is False, copied elsewhere.
     """
-    if not isinstance(array, np.ndarray) or copy is True:
-        return numbers(np.array(array) if isinstance(array, np.ndarray) else array, what, dtype), False
-    shared = copy is False or is_shared(array)
-    if array.dtype.kind in "fiu" and shared and is_mapped(array):
+    if not is_array(array):
+        return numbers(array, what, dtype), False
+    array = np.asarray(array) if not isinstance(array, np.ndarray) else array
+    shared = copy is False or (copy is None and is_shared(array))
+    if shared and is_mapped(array) and array.dtype.kind in "fiu":
         return array, True
     exact = numbers(array, what, dtype)
-    return (exact.copy() if exact is array and not shared else exact), False
+    return (exact if shared or not np.may_share_memory(exact, array) else exact.copy()), False
 
 
 def check_labels(labels: Any, n: int) -> list[Hashable]:
@@ -344,10 +365,10 @@ def check_labels(labels: Any, n: int) -> list[Hashable]:
         )
     names = list(map(hashable, labels))
     if len(names) != n or len(set(names)) != n:
-        twice = next((f" ({brief(x)} twice)" for i, x in enumerate(names) if x in names[:i]), "")
+        twice = [f" ({brief(name)} twice)" for name, times in Counter(names).items() if times > 1]
         raise ValueError(
-            f"there are {len(names)} labels, {len(set(names))} of them distinct{twice}, but {n} distinct "
-            "labels were expected in from_arrays. Give one to each row, and number those that repeat."
+            f"there are {len(names)} labels, {len(set(names))} of them distinct{''.join(twice[:1])}, but {n} "
+            "distinct labels were expected in from_arrays. Give one to each row; number those that repeat."
         )
     return names
 
@@ -401,11 +422,12 @@ def filled(value: Any, reached: Any, default: Any) -> Any:
         filler = np.broadcast_to(numbers(default, "default"), value.shape[1:])
     except (TypeError, ValueError) as error:
         raise type(error)(
-            f"default is {brief(default)}, of shape {shape_text(np.shape(default))}, but a number or a value "
-            f"of shape {shape_text(value.shape[1:])} was expected in get(batch), to fill row "
+            f"default is {brief(default)}, of shape {np.shape(default)}, but a number or a value "
+            f"of shape {value.shape[1:]} was expected in get(batch), to fill row "
             f"{int(np.argmin(reached))}, which reaches no entry. Pass one, or ask one query at a time."
         ) from None
-    return np.where(reached.reshape(-1, *[1] * (value.ndim - 1)), value, filler).astype(value.dtype)
+    with np.errstate(over="ignore"):
+        return np.where(reached.reshape(-1, *[1] * (value.ndim - 1)), value, filler).astype(value.dtype)
 
 
 #: The settings of a lookup that are numbers: what they have to be, and what to do where they are not.
@@ -492,7 +514,7 @@ def arrange(query: Any, keys: Any, values: Any, where: Any, bias: Any, widths: A
     floats = [a.dtype if a.dtype.kind == "f" else np.dtype(np.float64) for a in given]
     if k.ndim == 0 or (k.ndim == 1 and q.ndim > 1) or (k.ndim > 1 and q.ndim == 0):
         raise ValueError(
-            f"query has shape {shape_text(q.shape)} and keys {shape_text(k.shape)}, but query "
+            f"query has shape {q.shape} and keys {k.shape}, but query "
             "(..., m, d) or (d,) with keys (..., n, d), or query () or (m,) with plain numbers (n,) "
             "as keys, was expected. One query of width d against one key is query (d,), keys (1, d)."
         )
@@ -512,8 +534,8 @@ def arrange(query: Any, keys: Any, values: Any, where: Any, bias: Any, widths: A
         v = v[:, None] if scalar else v
         if v.ndim < 2 or v.shape[-2] != n:
             raise ValueError(
-                f"values have shape {shape_text(given[-1].shape)}, but (..., n, e) or (n,) was "
-                f"expected with n = {n}, since keys have shape {shape_text(k.shape)}. "
+                f"values have shape {given[-1].shape}, but (..., n, e) or (n,) was "
+                f"expected with n = {n}, since keys have shape {k.shape}. "
                 "Give every key one value."
             )
     axes = [a.shape[:-2] for a in (q, k, v) if a is not None]
@@ -521,7 +543,7 @@ def arrange(query: Any, keys: Any, values: Any, where: Any, bias: Any, widths: A
         lead = np.broadcast_shapes(*axes)
     except ValueError:
         raise ValueError(
-            f"the leading axes {', '.join(map(shape_text, axes))} of query, keys and values do not "
+            f"the leading axes {', '.join(map(str, axes))} of query, keys and values do not "
             "broadcast, but equal axes, or axes of size 1, were expected before the last two. "
             "Add axes of size 1 with array[:, None]."
         ) from None
@@ -548,15 +570,15 @@ def check_where(where: Any, full: tuple[int, ...], single: bool) -> Any:
             f"where has dtype {where.dtype}, but booleans were expected: True takes part. "
             "Write where=mask.astype(bool), after looking which of 0 and 1 takes part."
         )
-    return _fit(where.astype(bool), "where", full, single)
+    return _fit(where.astype(bool, copy=False), "where", full, single)
 
 
 def check_bias(bias: Any, full: tuple[int, ...], single: bool) -> Any:
     """Return a bias broadcast to (..., m, n); a single query's comes as (..., n)."""
     if bias is None:
         return None
-    bias = numbers(bias, "bias").astype(np.float64)
-    if (np.isnan(bias) | (bias == np.inf)).any():
+    bias = numbers(bias, "bias").astype(np.float64, copy=False)
+    if not bias.max(initial=-math.inf) < math.inf:
         raise ValueError(
             f"bias holds {'NaN' if np.isnan(bias).any() else 'inf'}, but finite numbers, or -inf to "
             "take an entry out, were expected. A bias is the logarithm of a prior weight: np.log(prior)."
@@ -570,8 +592,8 @@ def _fit(array: Array, name: str, full: tuple[int, ...], single: bool) -> Array:
         fitted = np.broadcast_to(array, shape)
     except ValueError:
         raise ValueError(
-            f"{name} has shape {shape_text(array.shape)}, but a shape that broadcasts to "
-            f"{'(..., n)' if single else '(..., m, n)'} = {shape_text(shape)} was expected. "
+            f"{name} has shape {array.shape}, but a shape that broadcasts to "
+            f"{'(..., n)' if single else '(..., m, n)'} = {shape} was expected. "
             "Rows are queries, columns are entries."
         ) from None
     return fitted[..., None, :] if single else fitted

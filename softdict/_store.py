@@ -174,7 +174,8 @@ class Store:
         """Delete an entry; KeyError where there is none. O(1), amortized."""
         self.writable()
         row = self.names.pop(name)
-        self._numeric = self._ready = None
+        self._numeric = None if self._numeric else self._numeric  # no deletion makes a name a number
+        self._ready = None
         if self.objects is not None:
             self.objects[row] = None
         if not self._names:

@@ -22,7 +22,7 @@ from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking,
 def plain(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> tuple[Floats, Any]:
     """Return the answers (m, e), and which queries reached something (m,). The definition."""
     scores = score(query, keys, masks, settings)  # (m, n)
-    shares = weigh(scores, masks.bias, settings)  # (m, n)
+    shares = weigh(scores, masks.bias, settings)
     value = mix(shares.weights, values, settings["temperature"] == 0)  # (m, e)
     return value, shares.reached
 
@@ -45,8 +45,12 @@ def score(query: Array, keys: Array, masks: Masks, settings: Any, canonical: boo
         close = np.isfinite(scores) if canonical else _undecided(scores, bias, settings)
         for i, j in zip(*np.nonzero(close), strict=True):
             scores[i, j] = similarity.score(q[i : i + 1], k[j : j + 1])[0, 0]
-    if not similarity.bounded and scores.max(initial=0) == math.inf:
-        infinite = scores == math.inf  # which leaves only its like
+    return _only_infinite(scores)
+
+
+def _only_infinite(scores: Floats) -> Floats:
+    """Take out, in place, whatever stands beside an infinite score, which leaves only its like."""
+    if np.count_nonzero(infinite := scores == math.inf):
         scores[infinite.any(axis=1, keepdims=True) & ~infinite] = -math.inf
     return scores
 
@@ -154,6 +158,7 @@ def _merge(parts: list[Part], settings: Any) -> Part:
         return parts[0]
     fields = zip(*parts, strict=True)
     all_ = Part(*(None if x[0] is None else np.concatenate(x, axis=1) for x in fields))
+    _only_infinite(all_.score)
     if _melts(settings):
         blend = lambda shares: mix_each(shares, all_.value)  # noqa: E731
         return _melted(all_.score, all_.bias, settings["temperature"], blend)
@@ -189,7 +194,7 @@ def _by_tiles(query: Array, keys: Array, values: Array, masks: Masks, columns: i
 
 def by_parts(bias: Any, settings: Any) -> Any:
     """Return the settings by which parts of rows are weighed: where all logits are equal, softmax does."""
-    even = bias is None and settings["temperature"] in (0, math.inf)
+    even = bias is None and settings["temperature"] in (0, math.inf) and not callable(settings["weighting"])
     return {**settings, "weighting": "softmax"} if even else settings
 
 
@@ -212,7 +217,7 @@ def answer(query: Array, keys: Array, values: Array, masks: Masks, settings: Any
         if fits(m, n, width):
             return plain(query, keys, values, masks, settings)
         rules = by_parts(masks.bias, settings)
-        rows, columns = _tile_shape(m, n, width, settings if callable(settings["weighting"]) else rules)
+        rows, columns = _tile_shape(m, n, width, rules)
         out, reached = np.empty((m, e)), np.empty(m, dtype=bool)
         for i in range(0, m, rows):
             r = slice(i, i + rows)
@@ -229,11 +234,10 @@ class Explained(NamedTuple):
     """Everything about a lookup but its value."""
 
     scores: Floats  # (m, n) canonical, -inf for what step (1) took out
-    kept: Any  # (m, n) what steps (1) to (3) left
     weights: Floats  # (m, n)
     null_weight: Floats  # (m,)
     logsumexp: Floats  # (m,)
-    order: Any  # (m, n) places, best first
+    order: list[Any]  # of each query, the places that steps (1) to (3) left, best first
 
 
 def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> Explained:
@@ -244,8 +248,9 @@ def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> Explained
         total = log_sum_exp(kept, masks.bias, settings["temperature"])
         if settings["temperature"] == 0 and settings["null_score"] is not None:
             total[kept.max(axis=1, initial=-math.inf) < settings["null_score"]] = -math.inf
-        order = ranking(kept, masks.bias, settings["temperature"])
-        return Explained(scores, kept > -math.inf, weights, null_weight, total, order)
+        ranked, left = ranking(kept, masks.bias, settings["temperature"]), (kept > -math.inf).sum(axis=1)
+        order = [row[:count] for row, count in zip(ranked, left, strict=True)]
+        return Explained(scores, weights, null_weight, total, order)
 
 
 # ---- partial answers ---------------------------------------------------------------------------
@@ -311,8 +316,13 @@ class Partial:
             raise KeyError("no part of this answer holds an entry; merge it with one that does")
         with np.errstate(all="ignore"):
             value, reached = _finish(self._state, self._settings)
-        _, shape, dtype = self._shape
-        return value.item() if shape == () else value.reshape(shape).astype(dtype), reached
+        return shaped(value, *self._shape[1:]), reached
+
+
+def shaped(value: Floats, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an answer (m, e) in the shape and dtype of the values, one number as a float."""
+    value = value.reshape(shape).astype(dtype, copy=False)
+    return value.item() if shape == () else value
 
 
 def partial(

@@ -116,6 +116,9 @@ def run(source: str, names: dict[str, Any], width: int) -> None:
 
 # ---- ask -----------------------------------------------------------------------------------------
 
+#: What scores less shares no more than chance and a few letters with the question.
+WEAK = 0.05
+
 #: Words of a question that say nothing about its subject.
 STOP_WORDS = frozenset(
     "a about an and any are as at be by can could did do does for from had has have how i in is it "
@@ -144,7 +147,7 @@ class Encoder:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._ngrams = CharNgrams()
+        self._ngrams = CharNgrams(8192)  # so many that hardly two n-grams share a bucket
         self.vectors = self._damped(texts)
         having = np.count_nonzero(self.vectors, axis=0)
         self._rarity = np.log((1 + len(texts)) / (0.5 + having)).astype(np.float32)
@@ -199,7 +202,7 @@ def help_topics() -> list[tuple[str, str]]:
 
 
 def read(path: str) -> list[tuple[str, str]]:
-    """Return the paragraphs of a text file as pairs (path, paragraph)."""
+    """Return the paragraphs of a text file as pairs (path:line, paragraph)."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -209,10 +212,15 @@ def read(path: str) -> list[tuple[str, str]]:
         raise Refused(f"cannot read {path}: {reason}") from None
     if "\0" in text:
         raise Refused(f"{path} is not a text file: it holds zero bytes")
-    blocks = paragraphs(text)
-    if not blocks:
+    found, line = [], 1
+    for part in re.split(r"(\n\s*\n)", text):
+        if part.strip():
+            before = len(part) - len(part.lstrip("\n"))
+            found.append((f"{path}:{line + before}", part.strip("\n")))
+        line += part.count("\n")
+    if not found:
         raise Refused(f"{path} is empty: there is no paragraph to ask")
-    return [(path, block) for block in blocks]
+    return found
 
 
 def ask(question: str, files: Sequence[str], temperature: float, top: int) -> int:
@@ -220,12 +228,13 @@ def ask(question: str, files: Sequence[str], temperature: float, top: int) -> in
     if not question.strip():
         raise Refused('the question is empty: ask something, such as "what is a lambda?"')
     question = question.encode("utf-8", "replace").decode()
+    # A topic is a title, and says what its paragraphs are about; the name of a file need not.
     entries = [entry for path in files for entry in read(path)] if files else help_topics()
-    named = {f"{place}: {text}": (place, text) for place, text in entries}
-    encode = Encoder(list(named))
+    named = {entry: entry[1] if files else ": ".join(entry) for entry in entries}
+    encode = Encoder(list(named.values()))
     sd = SoftDict.from_arrays(
         encode.vectors,
-        [place for place, _ in named.values()],
+        [place for place, _ in named],
         labels=list(named),
         copy=False,
         encoder=encode,
@@ -235,25 +244,26 @@ def ask(question: str, files: Sequence[str], temperature: float, top: int) -> in
     )
     why = sd.lookup(question)
     best = why.top(top)
-    if best[0].score <= 0:
-        print(f"none of {len(sd)} paragraphs has anything in common with the question")
+    if best[0].score < WEAK:
+        print(f"none of {len(sd)} paragraphs has much in common with the question")
         return 1
     votes = [  # sums of shares, without their rounding errors
-        f"{place} {display.percent(round(share, 12) or share)}"
+        f"{Path(place).name} {display.percent(round(share, 12) or share)}"
         for place, share in why.vote().items()
         if share
     ]
+    votes = [*votes[:3], "..."] if len(votes) > 3 else votes
     print(
         display.highlighter(
             question,
-            [f"{Path(match.value).name}: {' '.join(named[match.key][1].split())}" for match in best],
+            [f"{Path(match.value).name}: {' '.join(match.key[1].split())}" for match in best],
             [match.score for match in best],
             [match.weight for match in best],
             None,
             order=range(len(best)),
             similarity=sd.similarity,
             temperature=sd.temperature,
-            hard=best[0].value,
+            hard=Path(best[0].value).name,
             soft=", ".join(votes),
             effective=float(why.effective),
             count=len(sd),
@@ -262,7 +272,7 @@ def ask(question: str, files: Sequence[str], temperature: float, top: int) -> in
     )
     width, color = display.terminal()
     print("\n" + display.paint(display.label(best[0].value, width), display.BOLD, color))
-    for line in dedent(named[best[0].key][1].expandtabs()).splitlines():
+    for line in dedent(best[0].key[1].expandtabs()).splitlines():
         print("\n".join(display.wrap(display.printable(line), width)))
     return 0
 
@@ -327,6 +337,7 @@ def parser() -> argparse.ArgumentParser:
         "files",
         metavar="FILE",
         nargs="*",
+        default=[],
         help="UTF-8 text, its paragraphs set apart by blank lines; without any, Python's own help",
     )
     asker.add_argument(

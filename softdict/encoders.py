@@ -16,7 +16,6 @@ from softdict._checks import (
     brief,
     check_count,
     check_labels,
-    check_rows,
     float_dtype,
     hashable,
     is_array,
@@ -28,7 +27,6 @@ from softdict._checks import (
     own_array,
     refuse_equal_rows,
     row_names,
-    shape_text,
     stack,
     within,
 )
@@ -213,7 +211,7 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[..., Array]:
         array = numbers(result, f"the result of the {name}", dtype)
         if array.shape[:1] != (len(objects),) or (rows and array.ndim != 2):
             raise ValueError(
-                f"the {name} returned shape {shape_text(array.shape)} for {len(objects)} "
+                f"the {name} returned shape {array.shape} for {len(objects)} "
                 f"objects, but ({len(objects)}, {'d' if rows else '...'}) was expected. "
                 "It is given a list and answers with one row for each item."
             )
@@ -242,22 +240,22 @@ def read_query(store: Store, encoder: Any, query: Any, width: int, lenient: bool
     """
     if (given := _measuring(store, query)) is not None:
         return _measured(store, given, width)
-    batch = query.tolist() if isinstance(query, np.ndarray) else query
-    if isinstance(batch, list):
-        return _named(store, encoder, query, batch, width, lenient)
-    one = _named(store, encoder, query, [batch], width, False)
-    return one._replace(single=True)
+    if is_array(query):  # of strings or objects: a list, which may be of numbers
+        return read_query(store, encoder, np.asarray(query).tolist(), width, lenient)
+    if isinstance(query, list):
+        return _named(store, encoder, query, query, width, lenient)
+    return _named(store, encoder, query, [query], width, False)._replace(single=True)
 
 
 def _measuring(store: Store, query: Any) -> Any:
     """Return what measures, as an array or as numbers; None for what names."""
     if is_array(query):
-        array = np.asarray(query)
+        array = query if isinstance(query, np.ndarray) else np.asarray(query)
         return None if array.dtype.kind in "OSTU" else array
     return query if not store.numbers_name() and is_numeric(query) else None
 
 
-def _measured(store: Store, given: Any, width: int) -> Asked:
+def _measured(store: Store, given: Any, width: int, place: int = 0) -> Asked:
     array = numbers(given, "the query", store.dtype)
     plain, ndim = store.key_shape == (), array.ndim
     if plain and ndim < 2:
@@ -266,23 +264,24 @@ def _measured(store: Store, given: Any, width: int) -> Asked:
     if array.ndim != 2 - single or array.shape[-1] != width:
         one, many = ("()", "(m,) or (m, 1)") if plain else (f"({width},)", f"(m, {width})")
         raise ValueError(
-            f"the query has shape {shape_text(np.shape(given))}, but {one} for one query or {many} for a "
-            f"batch was expected, since the keys of this SoftDict have shape {shape_text(store.key_shape)}. "
+            f"the query has shape {np.shape(given)}, but {one} for one query or {many} for a "
+            f"batch was expected, since the keys of this SoftDict have shape {store.key_shape}. "
             "Check the width; the number of dimensions decides between one and a batch."
         )
     vectors = array[None] if single else array
     limit = largest(vectors)
     if not np.vdot(vectors, vectors) <= limit * limit:  # one number for all: most are far below
-        within(vectors, limit, "the query", lambda row: f"row {row}")
+        within(vectors, limit, "the query", lambda row: f"row {place + row}")
     return Asked(given, vectors, single)
 
 
 def _named(store: Store, encoder: Any, query: Any, batch: list[Any], width: int, lenient: bool) -> Asked:
-    keys, names = store.arrays()[0], store.names
-    rows, vectors, unknown = np.full(len(batch), -1), [keys[0]] * len(batch), []
+    store.sweep()  # so that rows are places
+    names, nothing = store.names, np.zeros(width, dtype=store.read(0, 1)[0].dtype)
+    rows, vectors, unknown = np.full(len(batch), -1), [nothing] * len(batch), []
     for i, item in enumerate(batch):
         if (given := _measuring(store, item)) is not None:
-            one = _measured(store, given, width)
+            one = _measured(store, given, width, i)
             if not one.single:
                 raise ValueError(
                     f"item {i} of the batch is a batch itself, but single queries were expected in a list "
@@ -293,7 +292,7 @@ def _named(store: Store, encoder: Any, query: Any, batch: list[Any], width: int,
             keys_may_ask(store, brief(item), width)
             if hashable(item) in names:
                 rows[i] = names[item]
-                vectors[i] = keys[rows[i]]
+                vectors[i] = store.read(names[item], names[item] + 1)[0][0]
             else:
                 unknown.append(i)
     missing = np.zeros(len(batch), dtype=bool)
@@ -308,7 +307,7 @@ def _named(store: Store, encoder: Any, query: Any, batch: list[Any], width: int,
                 vectors[i] = _encode(store, encoder, [batch[i]])[0]
             except KeyError:
                 missing[i] = True
-    return Asked(query, np.stack(vectors) if vectors else keys[:0], False, rows, missing)
+    return Asked(query, np.stack([nothing, *vectors])[1:], False, rows, missing)
 
 
 def keys_may_ask(store: Store, who: str, width: int) -> None:
@@ -336,8 +335,8 @@ def check_key_shape(store: Store, name: Any, shape: tuple[int, ...]) -> None:
     """Refuse a key vector of another shape than those that are stored."""
     if len(store) and shape != store.key_shape:
         raise ValueError(
-            f"the key vector of {brief(name)} has shape {shape_text(shape)}, but "
-            f"{shape_text(store.key_shape)} was expected, as all keys of this SoftDict have. Use the encoder "
+            f"the key vector of {brief(name)} has shape {shape}, but "
+            f"{store.key_shape} was expected, as all keys of this SoftDict have. Use the encoder "
             "that they were made with, or keep vectors of another width in a SoftDict of their own."
         )
 
@@ -364,15 +363,15 @@ NO_NAME: Any = object()
 
 def key_name(store: Store, encoder: Any, key: Any) -> Any:
     """Return the name under which `key` is, or would be, stored; NO_NAME where arrays are no names."""
-    labelled = encoder is not None or store.numbers_name()
-    if is_array(key) and labelled:
+    labeled = encoder is not None or store.numbers_name()
+    if is_array(key) and labeled:
         return NO_NAME
-    if labelled or not (is_array(key) or is_numeric(key)):
+    if labeled or not (is_array(key) or is_numeric(key)):
         return hashable(key)
     array = numbers(key, f"the key {brief(key)}", store.dtype)
     if array.ndim > 1:
         raise ValueError(
-            f"the key has shape {shape_text(array.shape)}, but a number or one vector was expected as a key. "
+            f"the key has shape {array.shape}, but a number or one vector was expected as a key. "
             "Assign one entry at a time, or use from_arrays."
         )
     return row_names(array.reshape(1, -1), array.shape)[0]
@@ -419,17 +418,10 @@ def read_key(store: Store, key: Any, key_vector: Any) -> Keys:
     vector = numbers(key_vector, f"the key vector of {brief(name)}", store.dtype)
     if vector.ndim > 1:
         raise ValueError(
-            f"the key vector of {brief(name)} has shape {shape_text(vector.shape)}, but () or (d,) was "
+            f"the key vector of {brief(name)} has shape {vector.shape}, but () or (d,) was "
             "expected in add. Add one entry at a time, or use from_arrays(..., labels=...)."
         )
-    row = store.names.get(name, -1) if store.own else -1
-    own = row >= 0 and row_names(store.keys[row : row + 1], store.key_shape) == [name]
-    if own and row_names(vector.reshape(1, -1), vector.shape) != [name]:
-        raise ValueError(
-            f"{brief(name)} is the name of its own vector, but add came with another one, where the same was "
-            "expected. Use a text label for a vector that is not its own name."
-        )
-    return Keys([name], own, vector.reshape(1, -1), vector.shape)
+    return Keys([name], False, vector.reshape(1, -1), vector.shape)
 
 
 def read_entries(store: Store, value_encoder: Any, keys: Keys, values: list[Any]) -> Entries:
@@ -439,9 +431,22 @@ def read_entries(store: Store, value_encoder: Any, keys: Keys, values: list[Any]
     rows, labels = keys.vectors[pick], list(map(brief, names))
     check_key_shape(store, names[0], keys.shape)
     _refuse_number_labels(store, names, keys.own, keys.shape)
+    _refuse_moved(store, names, rows)
     within(rows, largest(rows), "the key vector", lambda row: labels[row])
     array, objects, shape = read_values(store, value_encoder, [values[i] for i in pick], labels)
     return Entries(names, keys.own, rows, array, objects, keys.shape, shape)
+
+
+def _refuse_moved(store: Store, names: list[Any], rows: Array) -> None:
+    """Refuse to part a name that is its own vector from that vector."""
+    for name, vector in zip(names, rows, strict=True):
+        row = store.names.get(name, -1) if store.own else -1
+        if row >= 0 and (vector != store.keys[row]).any():
+            if row_names(store.keys[row : row + 1], store.key_shape) == [name]:
+                raise ValueError(
+                    f"{brief(name)} is the name of its own vector, but comes with another one, where the "
+                    "same was expected. Use a text label for a vector that is not its own name."
+                )
 
 
 def _refuse_number_labels(store: Store, names: list[Any], own: bool, shape: tuple[int, ...]) -> None:
@@ -463,10 +468,11 @@ def read_arrays(
     """Return the entries of `from_arrays`, and whether some are in a memory map, not yet checked."""
     keys, keys_mapped = own_array(keys, "the array of keys", store.dtype, copy)
     n = len(keys) if keys.ndim in (1, 2) else -1
-    count = len(values) if hasattr(values, "__len__") else "no list of"
+    listed = hasattr(values, "__len__") and getattr(values, "shape", None) != ()
+    count = len(values) if listed else "no list of"
     if count != n:
         raise ValueError(
-            f"keys have shape {shape_text(keys.shape)} and there are {count} values, but keys (n, d) or (n,) "
+            f"keys have shape {keys.shape} and there are {count} values, but keys (n, d) or (n,) "
             "and n values were expected in from_arrays. Give one row to each entry."
         )
     key_shape = keys.shape[1:]
@@ -480,12 +486,15 @@ def read_arrays(
     elif n:
         values, values_mapped = own_array(values, "the array of values", store.dtype, copy)
         shape, values = values.shape[1:], values.reshape(n, -1)
-    mapped = keys_mapped or values_mapped
-    if n and not mapped:
-        check_rows(keys, values, owner)
+    if n and not keys_mapped:
+        within(keys, largest(keys), "the key vector", owner)
         if labels is None:
             refuse_equal_rows(keys)
-    return Entries(names, labels is None, keys, values, objects, key_shape, shape), mapped
+    if n and not values_mapped:
+        within(values, np.inf, "the value", owner)
+    return Entries(
+        names, labels is None, keys, values, objects, key_shape, shape
+    ), keys_mapped or values_mapped
 
 
 def _own_vectors(names: list[Any], dtype: Any) -> Array:
@@ -494,8 +503,8 @@ def _own_vectors(names: list[Any], dtype: Any) -> Array:
     if len(shapes) > 1:
         (shape, first), (other, second) = list(shapes.items())[:2]
         raise ValueError(
-            f"key {brief(second)} has shape {shape_text(other)} and key {brief(first)} has shape "
-            f"{shape_text(shape)}, but one shape was expected in one SoftDict. Give all of them the same "
+            f"key {brief(second)} has shape {other} and key {brief(first)} has shape "
+            f"{shape}, but one shape was expected in one SoftDict. Give all of them the same "
             "number of components."
         )
     return np.array(names, dtype=dtype)
@@ -521,8 +530,8 @@ def read_values(
         array = stack(values, labels, store.dtype)
     if len(store) and array.shape[1:] != store.value_shape:
         raise ValueError(
-            f"the value of {labels[0]} has shape {shape_text(array.shape[1:])}, but "
-            f"{shape_text(store.value_shape or ())} was expected, as all values of this SoftDict have. "
+            f"the value of {labels[0]} has shape {array.shape[1:]}, but "
+            f"{store.value_shape or ()} was expected, as all values of this SoftDict have. "
             "Reshape it, or use a SoftDict of its own."
         )
     within(array, np.inf, "the value", lambda row: labels[row])

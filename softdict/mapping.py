@@ -13,7 +13,7 @@ import numpy as np
 from softdict import _checks, display, encoders
 from softdict._checks import Array, Masks, brief
 from softdict._store import Store
-from softdict.blend import Explained, Partial, answer, by_parts, checked, explain, partial
+from softdict.blend import Explained, Partial, answer, by_parts, checked, explain, partial, shaped
 from softdict.encoders import Asked, Keys, key_name
 from softdict.scores import widths
 from softdict.weights import calibrate, entropy
@@ -40,6 +40,8 @@ class _Items(ItemsView[Any, Any]):
     _mapping: Any
 
     def __contains__(self, item: Any) -> bool:
+        if not (isinstance(item, tuple) and len(item) == 2):
+            return False
         key, value = item
         return key in self._mapping and _checks.same(self._mapping[key], value)
 
@@ -104,6 +106,9 @@ class HardView(MutableMapping[Any, Any]):
     def __len__(self) -> int:
         return len(self._store)
 
+    def __copy__(self) -> HardView:
+        return self._sd.copy().hard
+
     def __repr__(self) -> str:
         return f"HardView({self._sd._text()})"
 
@@ -111,9 +116,10 @@ class HardView(MutableMapping[Any, Any]):
         other = other.hard if isinstance(other, SoftDict) else other
         if not isinstance(other, Mapping):
             return NotImplemented
-        return len(self) == len(other) and all(
-            k in self and _checks.same(self[k], v) for k, v in other.items()
-        )
+        if len(self) != len(other):
+            return False
+        rows = {self._row(k)[1] for k, v in other.items() if k in self and _checks.same(self[k], v)}
+        return len(rows) == len(self)
 
     def keys(self) -> KeysView[Any]:
         """Return the names, in the order of insertion."""
@@ -148,21 +154,26 @@ class HardView(MutableMapping[Any, Any]):
     def update(self, entries: Any = (), /, **named: Any) -> None:
         """Overwrite or add entries like dict.update, but all of them or none."""
         sd, store = self._sd, self._store
-        given = getattr(entries, "_store", None) if isinstance(entries, (SoftDict, HardView)) else None
+        if isinstance(entries, (SoftDict, HardView)) and named:  # both or none
+            whole = sd.copy()
+            whole.update(entries)
+            whole.update(named)
+            entries, named = whole, {}
+        given = entries._store if isinstance(entries, (SoftDict, HardView)) else None
         if given is not None and len(given):
-            rows, names = given.arrays()[0], list(given.names)
-            values = [given.value(row) for row in range(len(names))]
+            (rows, values), names = given.arrays(), list(given.names)
             if store.dtype is not None:  # which may round vectors to other names
                 rows = _checks.numbers(rows, "the array of keys", store.dtype)
                 own = _checks.row_names(rows, given.key_shape)
                 names = [o if given.is_own(name) else name for name, o in zip(names, own, strict=True)]
-            sd._write(Keys(names, given.own, rows, given.key_shape), values)
+            things = given.objects or list(values.reshape(len(values), *(given.value_shape or ())))
+            sd._write(Keys(names, given.own, rows, given.key_shape), things)
             entries = ()
-        keys, values = _checks.pairs(entries)
-        keys, values = [*keys, *named], [*values, *named.values()]
-        if keys:
+        new_keys, new_values = _checks.pairs(entries)
+        new_keys, new_values = [*new_keys, *named], [*new_values, *named.values()]
+        if new_keys:
             store.writable()
-            sd._write(encoders.read_keys(store, sd.encoder, keys), values)
+            sd._write(encoders.read_keys(store, sd.encoder, new_keys), new_values)
 
 
 def _handed(name: str) -> Any:
@@ -426,18 +437,21 @@ class SoftDict:
             return self._partial(asked, masks).end()
         keys, values = store.arrays()
         value, reached = answer(asked.vectors, keys, values, masks, self._settings)
-        if asked.single and store.value_shape == ():
-            return value.astype(values.dtype, copy=False).item(), reached
-        shape = store.value_shape if asked.single else (len(value), *store.value_shape)
-        return value.reshape(shape).astype(values.dtype), reached
+        return shaped(value, self._shape(asked), values.dtype), reached
+
+    def _shape(self, asked: Asked) -> tuple[int, ...]:
+        """Return the shape of an answer."""
+        one = self._store.value_shape or ()
+        return one if asked.single else (len(asked.vectors), *one)
 
     def _pick(self, asked: Asked, masks: Masks) -> tuple[Any, Any]:
         """Return the winners' objects, at T = 0; the earliest of a tie."""
         if self._settings["temperature"] != 0:
             raise TypeError(self._cannot_blend())
         keys, objects = self._store.arrays()[0], self._store.objects or []
+        winner = {"top_k": 1, "weighting": "softmax"}
         row_and_share = np.column_stack([np.arange(len(keys)), np.ones(len(keys))])
-        picked, reached = answer(asked.vectors, keys, row_and_share, masks, {**self._settings, "top_k": 1})
+        picked, reached = answer(asked.vectors, keys, row_and_share, masks, {**self._settings, **winner})
         reached = reached & (picked[:, 1] > 0)  # else the silent entry won
         things = [objects[int(row)] if hit else None for row, hit in zip(picked[:, 0], reached, strict=True)]
         return things[0] if asked.single else things, reached
@@ -450,15 +464,13 @@ class SoftDict:
         )
 
     def _partial(self, asked: Asked, masks: Masks, offset: int = 0) -> Partial:
-        store, m = self._store, len(asked.vectors)
-        one = store.value_shape or ()
-        shape = one if asked.single else (m, *one)
-        parts: list[Partial] = []
-        for start, keys, values in store.blocks() if store.mapped else [(0, *store.arrays())]:
-            some = masks.tile(slice(None), slice(start, start + len(keys)), (m, len(store)))
-            made = (shape, values.dtype)
-            part = partial(asked.vectors, keys, values, some, self._settings, offset + start, made)
-            parts = [reduce(add, parts, part)] if len(parts) < 16 else [part, *parts]
+        store, query, shape = self._store, asked.vectors, self._shape(asked)
+        all_pairs = (len(query), len(store))
+        parts = (
+            partial(query, keys, values, masks.tile(slice(None), slice(start, start + len(keys)), all_pairs),
+                    self._settings, offset + start, (shape, values.dtype))
+            for start, keys, values in (store.blocks() if store.mapped else [(0, *store.arrays())])
+        )  # fmt: skip
         return reduce(add, parts)
 
     def _explain(self, asked: Asked, masks: Masks) -> Explained:
@@ -623,25 +635,16 @@ class Lookup:
         blends = store.value_shape is not None or sd.temperature == 0
         self.queries, self.keys = _checks.snapshot(asked.what), list(sd)
         self.value = sd._ask(asked, masks)[0] if blends else None
-        self._single, self._order, self._counts = asked.single, why.order, why.kept.sum(axis=1)
+        self._single, self._order = asked.single, why.order
         self._values = list(store.objects) if store.objects is not None else store.lend()[1]
         self._value_shape, self._look = store.value_shape, (sd.similarity, sd.temperature)
         spread = entropy(why.weights)
         effective = np.where(why.weights.any(axis=1), np.exp(spread), 0.0)
-        winners = [top[0].key if top else None for top in self._tops(why.weights, why.scores, 1)]
+        winners = [self.keys[row[0]] if len(row) else None for row in why.order]
         fields = {"scores": why.scores, "weights": why.weights, "null_weight": why.null_weight,
                   "logsumexp": why.logsumexp, "entropy": spread, "effective": effective,
                   "winner": winners}  # fmt: skip
         self.__dict__.update({name: x[0] if asked.single else x for name, x in fields.items()})
-
-    def _tops(self, weights: Array, scores: Array, k: int) -> list[list[Match]]:
-        return [
-            [
-                Match(self.keys[j], self._stored(j), float(weights[i, j]), float(scores[i, j]))
-                for j in self._order[i, : min(k, count)].tolist()
-            ]
-            for i, count in enumerate(self._counts.tolist())
-        ]
 
     def _stored(self, row: int) -> Any:
         value = self._values[row]
@@ -660,7 +663,11 @@ class Lookup:
                 "k", k, lambda x: x >= 1 and x % 1 == 0, "a whole number of at least 1", hint
             )
         )
-        tops = self._tops(np.atleast_2d(self.weights), np.atleast_2d(self.scores), k)
+        rows = zip(np.atleast_2d(self.weights), np.atleast_2d(self.scores), self._order, strict=True)
+        tops = [
+            [Match(self.keys[j], self._stored(j), float(w[j]), float(s[j])) for j in best[:k].tolist()]
+            for w, s, best in rows
+        ]
         return tops[0] if self._single else tops
 
     def vote(self) -> Any:
@@ -669,7 +676,7 @@ class Lookup:
         Arrays and lists stand as tuples. O(n) for each query.
         """
         votes = []
-        names = [_checks.as_name(self._stored(j)) for j in range(len(self.keys))]
+        names = [_checks.as_vote(self._stored(j)) for j in range(len(self.keys))]
         for row in np.atleast_2d(self.weights):
             total: dict[Any, float] = {}
             for name, weight in zip(names, row.tolist(), strict=True):
@@ -684,7 +691,7 @@ class Lookup:
                 self.queries if isinstance(self.queries, list) else list(map(_checks.as_name, self.queries))
             )
             return display.matrix(asked, self.keys, self.weights, null_weight=self.null_weight)
-        values, order = [self._stored(j) for j in range(len(self.keys))], self._order[0, : self._counts[0]]
+        values, order = [self._stored(j) for j in range(len(self.keys))], self._order[0]
         similarity, temperature = self._look
         return display.highlighter(
             self.queries, self.keys, self.scores, self.weights, values, order=order,

@@ -17,17 +17,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Floats, brief, check_number, check_result, numbers, shape_text
+from softdict._checks import Floats, brief, check_number, check_result, numbers
 
 #: Up to this width a sum runs coordinate by coordinate over whole tiles; above, along each pair.
 FEW = 6
+#: einsum sums longer rows in an order that depends on how many there are.
+WIDE = 4096
 
 
 class Similarity(NamedTuple):
     """One way to score: `score` maps (m, d) and (b, d) to (m, b)."""
 
     score: Callable[[Floats, Floats], Floats]
-    bounded: bool = False  # no score is infinite
     #: False where `score` may round differently from pair to pair (a user's callable).
     canonical: bool = True
 
@@ -38,7 +39,7 @@ class Similarity(NamedTuple):
 def _dot(q: Floats, k: Floats) -> Floats:
     """Return the inner products of q (m, d) and k (b, d), (m, b)."""
     if q.shape[1] > FEW:
-        return np.einsum("md,bd->mb", q, k)  # its own loops, not BLAS: each pair by itself
+        return _pairs("md,bd->mb", q, k)
     out = np.zeros((len(q), len(k)))
     for a, b in zip(q.T, k.T, strict=True):
         out += a[:, None] * b
@@ -63,8 +64,19 @@ def _sum_of_differences(q: Floats, k: Floats, power: int) -> Floats:
 
 def _sum_of_powers(difference: Floats, power: int) -> Floats:
     if power == 2:
-        return np.einsum("bd,bd->b", difference, difference)
+        return _pairs("bd,bd->b", difference, difference)
     return np.abs(difference).sum(axis=1)
+
+
+def _pairs(axes: str, a: Floats, b: Floats) -> Floats:
+    """Return the sums of products over the last axis, in blocks as wide as einsum's own buffer.
+
+    So the order of a sum depends on d alone. It is einsum's own loop, not BLAS: each pair by itself.
+    """
+    if a.shape[1] <= WIDE:
+        return np.einsum(axes, a, b)
+    blocks = (slice(start, start + WIDE) for start in range(0, a.shape[1], WIDE))
+    return sum(np.einsum(axes, np.ascontiguousarray(a[:, c]), np.ascontiguousarray(b[:, c])) for c in blocks)
 
 
 def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
@@ -85,7 +97,7 @@ def _gaussian(q: Floats, k: Floats) -> Floats:
 
 
 def _laplacian(q: Floats, k: Floats) -> Floats:
-    return 0.0 - _sum_of_differences(q, k, 1)
+    return 0.0 - _sum_of_differences(q, k, 1)  # an exact hit scores 0.0, not -0.0
 
 
 def _scaled_dot(q: Floats, k: Floats) -> Floats:
@@ -109,7 +121,7 @@ def _near_one(x: Floats) -> Floats:
 def _squares(x: Floats) -> Floats:
     # Summed in the same order as _dot sums, so that equal vectors agree to the last bit.
     if x.shape[1] > FEW:
-        return np.einsum("md,md->m", x, x)
+        return _pairs("md,md->m", x, x)
     return sum((column * column for column in x.T), np.zeros(len(x)))
 
 
@@ -175,20 +187,19 @@ class Bilinear:
         matrix = np.array(numbers(W, "W of Bilinear"), dtype=np.float64)
         if matrix.ndim != 2 or not np.isfinite(matrix).all():
             raise ValueError(
-                f"W has shape {shape_text(matrix.shape)} and holds {brief(matrix)}, but a finite matrix "
+                f"W has shape {matrix.shape} and holds {brief(matrix)}, but a finite matrix "
                 "(d_q, d_k) was expected in Bilinear. Pass one row per query component, one column per key's."
             )
         matrix.flags.writeable = False
         self.W = matrix
 
     def __repr__(self) -> str:
-        return f"Bilinear(W of shape {shape_text(self.W.shape)})"
+        return f"Bilinear(W of shape {self.W.shape})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Bilinear) and np.array_equal(self.W, other.W)
 
-    def __hash__(self) -> int:
-        return hash(self.W.tobytes())
+    __hash__ = None  # type: ignore[assignment]  # 0.0 and -0.0 are equal
 
     def _score(self, q: Floats, k: Floats) -> Floats:
         asked = np.zeros((len(q), self.W.shape[1]))
@@ -198,9 +209,9 @@ class Bilinear:
 
 
 NAMED = {
-    "gaussian": Similarity(_gaussian, bounded=True),
-    "laplacian": Similarity(_laplacian, bounded=True),
-    "cosine": Similarity(_cosine, bounded=True),
+    "gaussian": Similarity(_gaussian),
+    "laplacian": Similarity(_laplacian),
+    "cosine": Similarity(_cosine),
     "dot": Similarity(_dot),
     "scaled_dot": Similarity(_scaled_dot),
 }

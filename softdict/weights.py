@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Floats, check_number, check_result, numbers, shape_text
+from softdict._checks import Floats, check_number, check_result, numbers
 
 
 @dataclass(frozen=True)
@@ -102,21 +102,15 @@ def logits(scores: Floats, bias: Any, temperature: float) -> tuple[Floats, Float
 # ---- which entries stay --------------------------------------------------------------------------
 
 
-def _order(scores: Floats, bias: Floats | None, temperature: float) -> tuple[Floats, Floats]:
-    """Return the two numbers, first and second, by which step (3) ranks entries."""
-    if bias is None:
-        return scores, scores
-    bias = np.where(scores == -np.inf, -np.inf, bias)
-    if temperature == 0:
-        return scores, bias
-    if temperature == math.inf:
-        return bias, scores
-    return scores / temperature + bias, scores
-
-
 def ranking(scores: Floats, bias: Floats | None, temperature: float, place: Any = None) -> Any:
     """Return the entries' places (m, n), best first; the earlier first among equals."""
-    first, second = _order(scores, bias, temperature)
+    first = second = scores
+    if bias is not None:
+        bias = np.where(scores == -math.inf, -math.inf, bias)
+        if temperature == 0:
+            second = bias
+        else:
+            first = bias if temperature == math.inf else scores / temperature + bias
     place = np.broadcast_to(np.arange(scores.shape[-1]) if place is None else place, scores.shape)
     return np.lexsort((place, -second, -first), axis=-1)
 
@@ -258,7 +252,7 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
 
     Notes
     -----
-    Brent's method in log T, about fifteen evaluations of O(m n) each.
+    Brent's method in log T, some twenty evaluations of O(m n) each.
 
     Examples
     --------
@@ -273,7 +267,7 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
     rows = np.atleast_2d(numbers(scores, "scores").astype(np.float64))
     if not rows.size:
         raise ValueError(
-            f"scores have shape {shape_text(rows.shape)}, but at least one query and one entry were "
+            f"scores have shape {rows.shape}, but at least one query and one entry were "
             "expected in calibrate. Leave queries out to let the stored keys ask."
         )
     options = {"weighting": "softmax", "top_k": None, "min_score": None, **settings, "null_score": None}
@@ -291,18 +285,14 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
         f"best, and {most:.6g} take part, so that fewer or more cannot be reached. Change the number, the "
         "settings or the entries",
     )  # fmt: skip
-    if effective == ties:
+    coldest, hottest = 5e-324, 1e308
+    if effective <= reached(coldest):
         return 0.0
-    if effective >= most:
+    if effective >= reached(hottest):
         return math.inf
-    low = high = float(np.median(np.ptp(np.where(np.isfinite(rows), rows, 0), axis=-1))) or 1.0
-    while high < math.inf and reached(high) < effective:
-        high *= 8
-    while low > 0 and reached(low) > effective:
-        low /= 8
-    if low == 0 or high == math.inf:
-        return low if low == 0 else high
     from scipy.optimize import brentq  # late: the import takes longer than most lookups
 
-    log_t = brentq(lambda x: reached(math.exp(x)) - effective, math.log(low), math.log(high), xtol=1e-14)
-    return math.exp(log_t)
+    spread = np.ptp(np.where(np.isfinite(rows), rows, 0), axis=1)
+    scale = min(float(np.median(spread)), 1e300) or 1.0  # near which log T / scale is exact
+    ends = (max(math.log(coldest) - math.log(scale), -700), min(math.log(hottest) - math.log(scale), 700))
+    return scale * math.exp(brentq(lambda x: reached(scale * math.exp(x)) - effective, *ends, xtol=1e-14))

@@ -106,9 +106,9 @@ def score(similarity: Any, query: Sequence[float], key: Sequence[float]) -> Numb
 def score_of_infinities(similarity: Any, query: Sequence[float], key: Sequence[float]) -> float:
     """Return what floating-point arithmetic says where a component is infinite."""
     if similarity == "dot":
-        return math.fsum(a * b for a, b in zip(query, key, strict=True))
+        return sum(a * b for a, b in zip(query, key, strict=True))
     assert similarity in ("gaussian", "laplacian"), similarity
-    return -math.fsum(abs(a - b) for a, b in zip(query, key, strict=True))
+    return -sum(abs(a - b) for a, b in zip(query, key, strict=True))
 
 
 def in_range(x: Any) -> Number:
@@ -156,7 +156,9 @@ def entmax(z: Sequence[Fraction], alpha: float) -> list[float]:
     if alpha == 1:
         return softmax(z)
     slope = Fraction(alpha) - 1
-    with mpmath.workdps(40):
+    # An error of e in the threshold is one of e ** (1 / slope) in a share: digits in proportion.
+    effort = math.ceil(max(slope, 1))
+    with mpmath.workdps(40 * effort):
         # With the best entry at 1 and a threshold of 0, its share alone is 1: the threshold is above.
         # At 1 all shares are 0: the threshold is below. Whoever is below 0 has no share.
         lifted = [slope * (x - max(z)) + 1 for x in z]
@@ -167,7 +169,7 @@ def entmax(z: Sequence[Fraction], alpha: float) -> list[float]:
             return [max(x - threshold, mpmath.mpf(0)) ** power for x in positive]
 
         low, high = mpmath.mpf(0), mpmath.mpf(1)
-        for _ in range(64):
+        for _ in range(64 * effort):
             middle = (low + high) / 2
             low, high = (middle, high) if sum(shares(middle)) > 1 else (low, middle)
         found = shares(low)
@@ -332,7 +334,7 @@ class Lookup:
         query, keys = np.asarray(query), np.asarray(keys)
         if keys.ndim == 1:  # plain numbers
             query, keys = query[..., None], keys[:, None]
-        values = np.zeros(len(keys.T[0].T)) if values is None else np.asarray(values)
+        values = np.zeros(keys.shape[-2]) if values is None else np.asarray(values)
         self.scalar, self.single = values.ndim == 1, query.ndim == 1
         values = values[:, None] if self.scalar else values
         query = query[None] if self.single else query

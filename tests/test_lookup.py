@@ -95,7 +95,15 @@ def everything_agrees(seen: Lookup, want: oracle.Lookup, sd: SoftDict, eps_of: A
     agree(seen.weights, want.weights, want.weights_tolerance(eps_of), "Lookup.weights", sd)
     tol = want.row_tolerance(eps_of)
     agree(seen.null_weight, want.null_weight, tol, "Lookup.null_weight", sd)
-    agree(seen.logsumexp, want.logsumexp, tol, "Lookup.logsumexp", sd)
+    # Beside a heavy null no entry may have a share above eps, and yet this sum is over entries: the best
+    # one's logit is as large as its score and its bias.
+    winners = [seen.winner] if want.single else seen.winner
+    best = [
+        0.0 if name is None or sd.temperature in (0, math.inf) else float(answer.sizes[names.index(name)])
+        for name, answer in zip(winners, want.answers, strict=True)
+    ]
+    peak_tol = oracle.tolerance(eps_of, np.array(best[0] if want.single else best))
+    agree(seen.logsumexp, want.logsumexp, np.maximum(tol, peak_tol), "Lookup.logsumexp", sd)
     size = 1 + np.abs(np.where(np.isfinite(want.scores), want.scores, 0)).max(initial=0)
     agree(seen.scores, want.scores, oracle.tolerance(eps_of, size), "Lookup.scores", sd)
     spread, rests_on, voted = [], [], []
@@ -112,9 +120,10 @@ def everything_agrees(seen: Lookup, want: oracle.Lookup, sd: SoftDict, eps_of: A
     # Entropy adds up n weights, each with its own rounding, and effective is its exponential.
     agree(seen.entropy, spread[0] if want.single else spread, n * tol, "Lookup.entropy", sd)
     agree(seen.effective, rests_on[0] if want.single else rests_on, n * n * tol, "Lookup.effective", sd)
-    single = [seen.winner], [seen.top(n + 1)], [seen.vote()], np.atleast_2d(seen.weights, seen.scores)
-    many = seen.winner, seen.top(n + 1), seen.vote(), (seen.weights, seen.scores)
-    winners, tops, votes_seen, (weights, scores) = single if want.single else many
+    tops, votes_seen = seen.top(n + 1), seen.vote()
+    if want.single:
+        tops, votes_seen = [tops], [votes_seen]
+    weights, scores = np.atleast_2d(seen.weights, seen.scores)
     for i, answer in enumerate(want.answers):
         order = [names.index(record.key) for record in tops[i]]
         assert sorted(order) == [j for j in range(n) if answer.kept[j]]
@@ -372,6 +381,27 @@ def test_vote_is_the_weight_per_distinct_value() -> None:
     assert list(matrices) == [((1.0,), (2.0,))]
 
 
+@pytest.mark.parametrize("thing", [{"a": 1}, {1}, bytearray(b"x"), [{"a": 1}], [["x"], {2}]])
+def test_vote_on_what_no_dict_can_hold_is_refused_in_full(thing: Any) -> None:
+    seen = SoftDict({0: thing, 1: "text"}).lookup(0)
+    assert seen.top(1)[0].value is thing
+    with pytest.raises(TypeError, match="vote") as caught:
+        seen.vote()
+    assert "expected" in str(caught.value)
+
+
+def test_vote_counts_what_is_equal_once() -> None:
+    for values, want in (
+        (["x", 1, True], ["x", 1]),
+        ([["a"], ["a"], ("a",)], [("a",)]),
+        ([[["a"], 1], [["a"], 1], None], [(("a",), 1), None]),
+        (["x", np.array([1, 2]), [1, 2]], ["x", (1, 2)]),
+    ):
+        votes = SoftDict(zip([0, 1, 2], values, strict=True)).lookup(0).vote()
+        assert set(votes) == set(want)
+        agree(math.fsum(votes.values()), 1.0, oracle.tolerance(float, 2, 3), "vote")
+
+
 # ---- objects -------------------------------------------------------------------------------------
 
 
@@ -599,6 +629,17 @@ def test_calibrate_without_queries_leaves_each_entry_out_of_its_own_answer() -> 
         rows = sd.self_attention(exclude_self=True).scores.tolist()
         for effective in (1.5, 2.5):
             rests_on(sd.calibrate(effective), rows, effective)
+
+
+def test_calibrate_at_the_ends() -> None:
+    sd = logits_as_keys([3, 2, 1, 0])
+    assert sd.calibrate(1, 1.0) == 0.0
+    assert sd.calibrate(4, 1.0) == math.inf
+    assert logits_as_keys([1, 1, 0, 0]).calibrate(2, 1.0) == 0.0
+    for effective in (1 + 1e-7, 1.5, 4 - 1e-9):
+        rests_on(sd.calibrate(effective, 1.0), [[3, 2, 1, 0]], effective)
+    for logits in ([6e153, -6e153], [1e-290, 0], [6e153, 6e153 - 1e140]):
+        rests_on(logits_as_keys(logits).calibrate(1.5, 1.0), [logits], 1.5)
 
 
 def test_calibrate_says_what_cannot_be_reached() -> None:

@@ -21,6 +21,7 @@ from softdict import Bilinear, InverseDistance, SoftDict
 
 NAN, INF = math.nan, math.inf
 WIDE = Bilinear(np.ones((3, 2)))
+MASKED = np.ma.array([1.0, 0.0], mask=[False, True])
 
 
 def encode(words: list[Any]) -> Any:
@@ -127,6 +128,7 @@ KEYS: list[Row] = [
     (vectors, put(True, [1.0, 1.0]), TypeError, ["True", "add"]),
     (vectors, put((True, True), [1.0, 1.0]), TypeError, ["True", "add"]),
     (numbers, put(np.array(["x"]), 1.0), TypeError, ["key"]),
+    (vectors, put(MASKED, [1.0, 1.0]), TypeError, ["masked", "filled"]),
     (ids, put(9, 1.0), TypeError, ["9", "add"]),
     (ids, put(np.zeros(2), 1.0), TypeError, ["array", "add"]),
     (mixed, put((3, 3), 2.0), ValueError, ["(3, 3)", "label"]),
@@ -177,6 +179,7 @@ VALUES: list[Row] = [
     (numbers, put(5, 1j), TypeError, ["5.0", "1j"]),
     (numbers, put(5, np.array([1j])), TypeError, ["5.0"]),
     (numbers, put(5, []), TypeError, ["5.0", "[]"]),
+    (vectors, put((5, 5), MASKED), TypeError, ["(5.0, 5.0)", "masked", "filled"]),
     (vectors, put((5, 5), [1.0, "text"]), TypeError, ["(5.0, 5.0)", "'text'"]),
     (vectors, put((5, 5), [1.0, True]), TypeError, ["(5.0, 5.0)", "True"]),
     (vectors, put((5, 5), np.zeros((0, 2))), ValueError, ["(5.0, 5.0)", "(0, 2)", "(2,)"]),
@@ -301,7 +304,9 @@ QUERIES: list[Row] = [
     (numbers, ask(10**400), ValueError, ["query", "integer"]),
     (numbers, ask(Fraction(10**400)), ValueError, ["query"]),
     (numbers, ask([0, 10**400]), ValueError, ["query", "integer"]),
-    (numbers, ask(slice(1, 2)), TypeError, ["slice(1, 2, None)", "hashable"]),
+    (vectors, ask(MASKED), TypeError, ["query", "masked", "filled"]),
+    (numbers, ask(memoryview(bytearray(b"x"))), TypeError, ["memory", "hashable"]),
+    (numbers, ask({1, 2}), TypeError, ["{1, 2}", "hashable"]),
     (numbers, ask([{}]), TypeError, ["{}", "hashable"]),
     (ids, ask(np.zeros(3)), ValueError, ["(3,)", "(2,)"]),
     (words, ask(np.zeros((2, 2, 2))), ValueError, ["(2, 2, 2)", "(m, 2)"]),

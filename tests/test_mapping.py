@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import pickle
+import weakref
 from collections import ChainMap
 from collections.abc import MutableMapping
+from fractions import Fraction
 from typing import Any
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from oracle import Lookup as Oracle
@@ -229,6 +234,60 @@ def test_labels_stand_beside_vectors() -> None:
     expect(sd, [0.0, 0.0], sd["origin"])
     expect(sd, [0.0, 0.0], sd[0, 0])
     expect(sd, [[0.0, 0.0], [1.0, 0.0]], sd[["origin", (1, 0)]])
+
+
+def test_beside_own_vectors_an_encoder_takes_no_numbers() -> None:
+    bulk = SoftDict.from_arrays([[1.0, 2.0]], [1.0], encoder=lengths)
+    updated = SoftDict(encoder=lengths)
+    updated.update(SoftDict({(1, 2): 1.0}))
+    late = SoftDict({(1, 2): 1.0})
+    late.encoder = lengths
+    for sd in (bulk, updated, late):
+        for number in ((3, 3), 7, 7.5):
+            with pytest.raises(ValueError, match="label"):
+                sd[number] = 2.0
+            with pytest.raises(ValueError, match="label"):
+                sd.update({"cat": 2.0, number: 2.0})
+        assert list(sd) == [(1.0, 2.0)]
+        sd["cat"] = 2.0  # text is welcome
+        sd[1, 2] = 3.0  # and so is what is stored
+        assert list(sd.items()) == [((1.0, 2.0), 3.0), ("cat", 2.0)]
+        assert sd.key_vectors.tolist() == [[1, 2], lengths(["cat"])[0]]
+        sd._store._check()
+    encoded = SoftDict({(1, 2): 1.0}, encoder=lengths)  # here (1, 2) is a label
+    with pytest.raises(ValueError, match="label"):
+        encoded.update(SoftDict({(3, 3): 1.0}))
+    assert list(encoded) == [(1, 2)]
+
+
+def test_a_number_may_be_added_where_it_is_its_own_vector() -> None:
+    sd = vectored()
+    sd.add((1, 0), [1.0, 0.0], [9.0, 9.0])
+    assert sd.hard[1, 0].tolist() == [9, 9]
+    for other in ([1.0, 1.0], [0.0, 1.0]):
+        with pytest.raises(ValueError, match=r"\(1, 0\)"):
+            sd.add((1, 0), other, [8.0, 8.0])
+    for no_name in ([1.0, 0.0], np.array([1.0, 0.0])):
+        with pytest.raises(TypeError, match="hashable"):
+            sd.add(no_name, [1.0, 0.0], [8.0, 8.0])
+    assert sd.hard[1, 0].tolist() == [9, 9]
+    assert len(sd) == 3
+
+
+def test_add_may_come_first_and_decides_the_shapes() -> None:
+    sd = SoftDict()
+    sd.add("a", np.float32([1, 2]), np.float32([[1, 2, 3]]))
+    assert (sd.key_vectors.shape, sd.value_vectors.shape) == ((1, 2), (1, 1, 3))
+    assert sd.key_vectors.dtype == sd.value_vectors.dtype == np.float32
+    for vector, value in (([1.0], [[1, 2, 3]]), (1.0, [[1, 2, 3]]), ([1.0, 2.0], [1, 2, 3]), ([1.0, 2.0], 1)):
+        with pytest.raises(ValueError, match="'b'"):
+            sd.add("b", vector, value)
+    assert list(sd) == ["a"]
+    plain = SoftDict()
+    plain.add("a", 1.0, "text")
+    plain.add("b", 2, None)
+    assert plain.key_vectors.tolist() == [1, 2]
+    assert plain.at(temperature=0)[[1.2, 9]] == ["text", None]
 
 
 def test_deleting_and_adding_again_puts_the_entry_last() -> None:
@@ -513,6 +572,64 @@ def test_close_keys_find_themselves_although_squares_underflow() -> None:
         assert [vectors[k, 1.0] for k in keys] == [0.0, 1.0, 2.0]
 
 
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "i4", "i8", "u2"])
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("way", ["memory", "map", "one by one"])
+def test_arrays_of_every_kind_and_byte_order(kind: str, order: str, way: str, mapped: Any) -> None:
+    dtype = np.dtype(order + kind)
+    keys, values = np.array([[1, 0], [0, 1], [3, 2]]).astype(dtype), np.array([1, 2, 4]).astype(dtype)
+    if way == "map":
+        sd = SoftDict.from_arrays(mapped(keys, "keys"), mapped(values, "values"))
+    elif way == "memory":
+        sd = SoftDict.from_arrays(keys, values)
+    else:
+        sd = SoftDict(zip(keys, values, strict=True))
+    wanted = np.float32 if kind in ("f2", "f4") else np.float64
+    assert sd.key_vectors.dtype == sd.value_vectors.dtype == wanted
+    assert sd.key_vectors.dtype.isnative
+    assert list(sd.items()) == [((1.0, 0.0), 1.0), ((0.0, 1.0), 2.0), ((3.0, 2.0), 4.0)]
+    assert sd.at(temperature=0)[keys].tolist() == [1, 2, 4]
+    assert keys[2] in sd
+    expect(sd, keys.astype(float), sd[keys])
+    one = sd[keys[0]]
+    assert type(one) is float
+    assert one == float(wanted(one))  # in the values' dtype
+    assert one == sd.partial(keys[0]).finish()
+    assert sd[keys[:1]].dtype == wanted
+
+
+def test_one_answer_is_in_the_dtype_of_the_values(mapped: Any) -> None:
+    keys, values = np.float32([0, 1, 3]), np.float32([1, 2, 4])
+    in_memory = SoftDict.from_arrays(keys, values)
+    over_map = SoftDict.from_arrays(mapped(keys, "keys"), mapped(values, "values"))
+    for settings in (
+        {},
+        {"temperature": 0},
+        {"temperature": math.inf},
+        {"weighting": "sparsemax"},
+        {"top_k": 2},
+    ):
+        for sd in (in_memory.at(**settings), over_map.at(**settings)):
+            for answer in (sd[0.3], sd.get(0.3), sd.lookup(0.3).value, sd.partial(0.3).finish()):
+                assert type(answer) is float
+                assert answer == float(np.float32(answer))
+
+
+def test_values_and_keys_have_a_dtype_each() -> None:
+    sd = SoftDict({np.float32(1): 2.0})
+    assert [sd.key_vectors.dtype, sd.value_vectors.dtype] == [np.float32, np.float64]
+    sd.update({2.5: np.float32(3)})
+    assert [sd.key_vectors.dtype, sd.value_vectors.dtype] == [np.float64, np.float64]
+    narrow = SoftDict({np.float32(1): np.float32(2)})
+    narrow[np.float32(2)] = 1 / 3
+    assert [narrow.key_vectors.dtype, narrow.value_vectors.dtype] == [np.float32, np.float64]
+    assert narrow.hard[2] == 1 / 3  # promoted before it is stored
+    narrow.update({np.float16(4): np.float32(1), 5.0: 1.0})
+    assert narrow.key_vectors.dtype == np.float64
+    both = SoftDict({np.float32(0.1): np.float32(1)}) | {0.1: 2.0}  # two keys: 0.1 has two spellings
+    assert list(both) == [float(np.float32(0.1)), 0.1]
+
+
 # ---- reading a query -----------------------------------------------------------------------------
 
 
@@ -561,6 +678,52 @@ def test_the_number_of_dimensions_never_the_length_decides() -> None:
         one[np.ones(2)]
     with pytest.raises(ValueError, match=r"\(1,\)"):
         one[1.0]
+
+
+class ArrayLike:
+    """An array of another library, as far as NumPy sees it."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(self.array, dtype=dtype)
+
+
+def test_arrays_of_another_library_are_arrays() -> None:
+    sd = vectored()
+    expect(sd, [0.5, 0.5], sd[ArrayLike([0.5, 0.5])])
+    expect(sd, [[0.5, 0.5], [1.0, 0.0]], sd[ArrayLike([[0.5, 0.5], [1, 0]])])
+    expect(sd, [[0.5, 0.5], [1.0, 0.0]], sd[[ArrayLike([0.5, 0.5]), (1, 0)]])
+    sd[ArrayLike([8, 8])] = ArrayLike([1, 2])
+    assert list(sd)[-1] == (8.0, 8.0)
+    assert ArrayLike([8, 8]) in sd
+    assert sd.hard[8, 8].tolist() == [1, 2]
+    with pytest.raises(TypeError, match="bool"):
+        sd[ArrayLike([True, False])]
+    assert ArrayLike([1.0, 0.0]) not in labelled()
+
+
+@hypothesis.given(st.lists(st.integers(0, 4), max_size=4).map(tuple), st.sampled_from(EXAMPLES))
+@hypothesis.settings(deadline=None, max_examples=60)
+def test_the_shape_alone_decides(shape: tuple[int, ...], example: Any) -> None:
+    sd = example().at(temperature=0)
+    one = sd.key_vectors.shape[1:]
+    query = np.zeros(shape)
+    single, batch = shape == one, shape[1:] == one and len(shape) == len(one) + 1
+    if one == () and len(shape) == 2 and shape[1] == 1:
+        batch = True
+    if not (single or batch):
+        with pytest.raises(ValueError, match="expected") as caught:
+            sd[query]
+        assert str(shape) in str(caught.value)
+        return
+    answer, seen = sd[query], sd.lookup(query)
+    assert seen.weights.shape == ((len(sd),) if single else (shape[0], len(sd)))
+    if example is colored:
+        assert isinstance(answer, str if single else list)
+    else:
+        assert np.shape(answer) == (() if single else (shape[0],)) + sd.value_vectors.shape[1:]
 
 
 @pytest.mark.parametrize("dtype", [bool, complex])
@@ -805,6 +968,24 @@ def test_a_dict_that_becomes_empty_forgets() -> None:
         assert narrow.key_vectors.shape == (1, 2)
 
 
+def test_a_repr_shows_similarity_and_temperature_and_is_short(mapped: Any) -> None:
+    for example in EXAMPLES:
+        for temperature in (0, 1.0, 0.25, math.inf):
+            sd = example().at(temperature=temperature, similarity="laplacian")
+            assert repr(sd).startswith("SoftDict({")
+            assert f"similarity='laplacian', T={temperature:g})" in repr(sd)
+            assert "(laplacian, T = " in str(sd.at(temperature=0).lookup(next(iter(sd))))
+            assert repr(sd.hard).startswith("HardView({")
+    assert repr(numbered()) == "SoftDict({0.0: 10.0, 1.0: 20.0, 2.0: 40.0}, similarity='gaussian', T=1)"
+    many = SoftDict({i: np.arange(1000.0) for i in range(1000)})
+    assert len(repr(many)) < 400
+    assert "996 more" in repr(many)
+    array = np.arange(5000.0)
+    array[4000] = math.nan
+    unread = SoftDict.from_arrays(mapped(array, "keys"), np.zeros(5000))
+    assert "4996 more" in repr(unread)  # the map has not been read for it
+
+
 # ---- settings ------------------------------------------------------------------------------------
 
 
@@ -845,6 +1026,16 @@ def test_settings_are_checked_when_set(name: str, value: Any, error: type[Except
     with pytest.raises(error, match=name):
         SoftDict.from_arrays([0.0], [1.0], **{name: value})
     assert getattr(sd, name) == before
+
+
+def test_settings_are_plain_numbers_of_any_kind() -> None:
+    for two in (2, 2.0, np.float32(2), np.int8(2), np.array(2.0), Fraction(2)):
+        sd = SoftDict(temperature=two, top_k=two, min_score=two, null_score=two)
+        assert (sd.temperature, sd.top_k, sd.min_score, sd.null_score) == (2, 2, 2, 2)
+        types = [type(getattr(sd, name)) for name in ("temperature", "top_k", "min_score", "null_score")]
+        assert types == [float, int, float, float]
+    sd.top_k = sd.min_score = sd.null_score = None
+    assert (sd.top_k, sd.min_score, sd.null_score) == (None, None, None)
 
 
 def test_misspelled_settings_are_refused() -> None:
@@ -951,6 +1142,18 @@ def test_key_and_value_vectors_are_read_only() -> None:
     assert vectored().value_vectors.tolist() == [[1, 2], [3, 4], [5, -6]]
 
 
+def test_what_is_deleted_is_let_go_of() -> None:
+    class Thing:
+        pass
+
+    sd = SoftDict({i: Thing() for i in range(9)})
+    first, second = weakref.ref(sd.hard[1]), weakref.ref(sd.hard[2])
+    del sd[1]
+    sd[2] = "other"
+    gc.collect()
+    assert first() is second() is None
+
+
 def test_deleted_rows_do_not_show() -> None:
     sd = SoftDict({i: float(i) for i in range(50)})
     for i in range(0, 50, 3):
@@ -1034,6 +1237,40 @@ def test_copies_keep_order_settings_and_equality(example: Any, how: Any) -> None
     assert sd == example()
 
 
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_what_belongs_together_stays_together(how: Any) -> None:
+    sd = SoftDict({"cat": 1.0}, encoder=lengths)
+    one, view, hard = how((sd, sd.at(temperature=0), sd.hard))
+    one["dog"] = 2.0
+    assert list(one) == list(view) == list(hard) == ["cat", "dog"]
+    assert list(sd) == ["cat"]
+    assert one.encoder is lengths  # functions are copied by name
+    seen = sd.lookup("goat")
+    again = how(seen)
+    assert (str(again), again.value, again.winner) == (str(seen), seen.value, seen.winner)
+
+
+def test_a_copy_of_the_hard_view_is_a_copy() -> None:
+    sd = worded()
+    for how in (copy.copy, copy.deepcopy, lambda hard: pickle.loads(pickle.dumps(hard))):
+        twin = how(sd.hard)
+        assert twin == sd
+        twin["cow"] = 5.0
+        assert twin.pop("cat") == 1.0
+        assert sd == worded()
+
+
+def test_what_is_lent_outlives_the_next_write() -> None:
+    sd = vectored()
+    keys, values = sd.key_vectors, sd.value_vectors
+    sd[1, 0] = [99.0, 99.0]
+    sd.add("new", [4.0, 4.0], [0.0, 0.0])
+    del sd[0, 1]
+    assert sd.value_vectors.tolist() == [[99, 99], [5, -6], [0, 0]]
+    assert not np.shares_memory(keys, sd.key_vectors) or keys.tolist() == [[1, 0], [0, 1], [2, 2]]
+    assert values.flags.writeable is False
+
+
 def test_deepcopy_copies_objects_and_copy_does_not() -> None:
     sd = SoftDict({0: ["text"]})
     assert copy.copy(sd).hard[0] is sd.hard[0]
@@ -1109,6 +1346,22 @@ def test_softdicts_hand_over_vectors_and_values_never_blends() -> None:
     assert encoded.key_vectors.tolist() == worded().key_vectors.tolist()
     assert ({"a": 0.5} | source).hard["a"] == 10.0  # the label's vector comes from the SoftDict
     assert dict(SoftDict(colored()).hard) == dict(colored().hard)
+
+
+def test_handed_over_to_a_dtype_keys_are_rounded_before_they_are_named() -> None:
+    rounded = float(np.float32(0.1))
+    source = SoftDict({5: 1.0, 0.1: 2.0, 0.1 + 1e-12: 3.0})
+    for taken in (SoftDict(source, dtype=np.float32), SoftDict(dtype=np.float32) | source):
+        assert list(taken.items()) == [(5.0, 1.0), (rounded, 3.0)]  # one name, first place, last value
+        assert taken.key_vectors.dtype == taken.value_vectors.dtype == np.float32
+        assert 0.1 in taken
+        taken._store._check()
+    labels = SoftDict.from_arrays([[0.1, 0.2], [0.1, 0.2 + 1e-12]], [0.1, 0.2], labels=["a", "b"])
+    taken = SoftDict(labels, dtype=np.float32)
+    assert list(taken) == ["a", "b"]  # labels are not rounded
+    assert taken.key_vectors.tolist() == [[rounded, float(np.float32(0.2))]] * 2
+    with pytest.raises(ValueError, match=r"3\.0"):
+        SoftDict(SoftDict({1: 2.0, 3: 1e39}), dtype=np.float32)
 
 
 def test_which_settings_are_kept() -> None:
@@ -1299,6 +1552,53 @@ def test_from_arrays_shares_only_what_nobody_can_write() -> None:
     assert not np.shares_memory(SoftDict.from_arrays(frozen, values, copy=True).key_vectors, frozen)
 
 
+def test_from_arrays_takes_arrays_however_they_lie() -> None:
+    wanted = [(0.0, 1.0), (2.0, 3.0), (4.0, 5.0)]
+    keys = np.array(wanted)
+    wide = np.zeros((6, 4))
+    wide[::2, ::2] = keys
+    for array in (np.asfortranarray(keys), wide[::2, ::2], keys[::-1][::-1], keys.T.copy().T):
+        for copy_ in (None, True, False):
+            sd = SoftDict.from_arrays(array, array, copy=copy_)
+            assert list(sd) == wanted
+            assert sd.value_vectors.tolist() == keys.tolist()
+            assert sd.at(temperature=0)[array].tolist() == keys.tolist()
+    alike = np.broadcast_to([1.0, 2.0], (3, 2))
+    sd = SoftDict.from_arrays(alike, [1.0, 2.0, 6.0], labels="abc")
+    assert sd["a"] == 3.0
+    with pytest.raises(ValueError, match="0 and 1"):
+        SoftDict.from_arrays(alike, [1.0, 2.0, 6.0])
+
+
+def test_what_else_was_handed_in_may_change() -> None:
+    buffer = np.zeros((1, 2))
+    encoded = SoftDict({"a": 1.0}, encoder=lambda things: buffer)
+    values = SoftDict({1: "a"}, value_encoder=lambda things: buffer)
+    things, names = ["x", "y"], ["p", "q"]
+    bulk = SoftDict.from_arrays([1.0, 2.0], things, labels=names)
+    blended = SoftDict.from_arrays([1.0, 2.0], things, value_encoder=lambda some: [[1.0]] * len(some))
+    buffer[:], things[0], names[0] = 7.0, "changed", "changed"
+    assert encoded.key_vectors.tolist() == [[0, 0]]
+    assert values.value_vectors.tolist() == [[0, 0]]
+    assert list(bulk.items()) == [("p", "x"), ("q", "y")]
+    assert list(blended.values()) == ["x", "y"]
+
+
+def test_an_encoder_may_do_with_its_list_what_it_likes() -> None:
+    def greedy(things: list[Any]) -> Any:
+        vectors = lengths(things)
+        things.clear()
+        return vectors
+
+    sd = SoftDict({"cat": 1.0, "horse": 2.0}, encoder=greedy)
+    objects = SoftDict({1: "cat", 2: "horse"}, value_encoder=greedy)
+    query = ["goat", "ox"]
+    assert list(sd) == ["cat", "horse"]
+    assert sd[query].shape == (2,)
+    assert query == ["goat", "ox"]
+    assert list(objects.values()) == ["cat", "horse"]
+
+
 def test_from_arrays_of_nothing() -> None:
     sd = SoftDict.from_arrays(np.zeros((0, 3)), np.zeros(0))
     assert len(sd) == 0
@@ -1357,6 +1657,52 @@ def test_a_memory_map_is_not_read_at_construction(mapped: Any) -> None:
     softly = good.at(temperature=1.0)
     query = np.array([[3.0, 3.0], [777.0, 770.0]])
     assert softly[query].tolist() == in_memory[query].tolist()
+
+
+def test_which_maps_are_read_at_construction(tmp_path: Any) -> None:
+    bad = np.array([[0.0, 1.0], [math.nan, 3.0]])
+    np.save(tmp_path / "bad.npy", bad)
+
+    def load(mode: Any) -> Any:
+        return np.load(tmp_path / "bad.npy", mmap_mode=mode)
+
+    for view in (load("r"), load("r")[::-1], load("r").T, np.asarray(load("r"))):
+        assert len(SoftDict.from_arrays(view, [1.0, 2.0])) == 2  # nobody can write, so it is shared
+    for mode in ("r+", "c"):
+        assert len(SoftDict.from_arrays(load(mode), [1.0, 2.0], copy=False)) == 2  # promised
+        with pytest.raises(ValueError, match="row 1"):
+            SoftDict.from_arrays(load(mode), [1.0, 2.0])  # somebody could write: copied, so read
+    with pytest.raises(ValueError, match="row 1"):
+        SoftDict.from_arrays(load("r"), [1.0, 2.0], copy=True)
+    assert not np.load(tmp_path / "bad.npy")[0, 0]
+
+
+def test_a_map_answers_as_its_copy_in_memory_does(mapped: Any) -> None:
+    rng = np.random.default_rng(5)
+    keys, values = rng.normal(size=(100, 2)), rng.normal(size=(100, 3))
+    labels = [f"row {i}" for i in range(100)]
+    queries = keys[:3] + 0.01
+    for names in (None, labels):
+        over_map = SoftDict.from_arrays(mapped(keys, "k"), mapped(values, "v"), names, dtype=None)
+        in_memory = over_map.copy()
+        assert over_map == in_memory
+        assert list(over_map) == list(in_memory) == (names or list(map(tuple, keys.tolist())))
+        for settings in ({}, {"temperature": 0}, {"temperature": math.inf}, {"weighting": "sparsemax"},
+                         {"top_k": 3}, {"null_score": -0.1}, {"min_score": -0.1}):  # fmt: skip
+            one, two = over_map.at(**settings), in_memory.at(**settings)
+            options = {s: getattr(one, s) for s in SETTINGS}
+            oracle = Oracle(queries, keys, values, **options)
+            for sd in (one, two):
+                agree(sd.get(queries, 0.0), oracle.value, oracle.tolerance(float), "over a map", sd)
+            assert one.lookup(queries).winner == two.lookup(queries).winner
+        assert over_map.self_attention().winner == in_memory.self_attention().winner
+    objects = SoftDict.from_arrays(mapped(keys[:3], "k"), ["a", "b", "c"], temperature=0)
+    assert objects[keys[:3]] == ["a", "b", "c"]
+    assert objects.copy().popitem()[1] == "c"
+    rounded = SoftDict.from_arrays(mapped(keys, "k"), values, dtype=np.float32)
+    assert rounded.key_vectors.dtype == np.float32
+    assert tuple(keys[7].tolist()) in rounded
+    assert repr(over_map)
 
 
 def test_equal_rows_of_a_map_are_found_when_a_name_is_needed(mapped: Any) -> None:
@@ -1448,6 +1794,36 @@ def test_partial_answers_merge_to_the_whole(settings: Any) -> None:
     one = SoftDict({0: 1.0, 1: 2.0}, **settings)
     assert type(one.partial(0.3).finish()) is float
     assert one.partial(0.3).finish() == one[0.3]
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0, math.inf])
+@pytest.mark.parametrize("null_score", [None, 0.5])
+def test_infinite_scores_leave_only_each_other_in_a_merge(
+    temperature: float, null_score: Any, mapped: Any, monkeypatch: Any
+) -> None:
+    keys = np.array([0.0, 1.0, 5.0, 1.0, 7.0])
+    values, labels = np.array([1.0, 2.0, 4.0, 8.0, 16.0]), list("abcde")
+    rules: dict[str, Any] = {
+        "similarity": InverseDistance(0.0), "temperature": temperature, "null_score": null_score,
+    }  # fmt: skip
+    whole = SoftDict.from_arrays(keys, values, labels, **rules)
+    query = [1.0, 0.0, 3.0]
+    oracle = Oracle(query, keys, values, **rules)
+    cuts = [(0, 1), (1, 2), (2, 4), (4, 5)]
+    parts = [
+        SoftDict.from_arrays(keys[a:b], values[a:b], labels[a:b], **rules).partial(query, offset=a)
+        for a, b in cuts
+    ]
+    over_map = SoftDict.from_arrays(mapped(keys, "k"), mapped(values, "v"), labels, **rules)
+    monkeypatch.setattr(softdict._backend, "budget_mib", 2**-14)  # two entries to a block
+    for got in (
+        whole[query],
+        whole.partial(query).finish(),
+        (parts[0] + parts[1] + parts[2] + parts[3]).finish(),
+        (parts[3] + (parts[2] + parts[0]) + parts[1]).finish(),
+        over_map[query],
+    ):
+        agree(got, oracle.value, oracle.tolerance(float), "infinite scores", rules)
 
 
 def test_partial_refuses_what_cannot_merge() -> None:
