@@ -31,6 +31,7 @@ TOUR = """
 
 How well does each key match? Weights that sum to 1 say how much each value counts.
 
+>>> from softdict import SoftDict
 >>> sd = SoftDict(degrees, temperature=9)
 >>> print(sd.lookup(10))
 
@@ -49,16 +50,20 @@ How well does each key match? Weights that sum to 1 say how much each value coun
 A study group guesses what follows "I have a lot". Each word scores how much it has to say: "lot"
 100, the others 1; but 1000 for the words of "Cash or credit card?", once they come in front.
 
+>>> says = {"lot": 100} | dict.fromkeys(["Cash", "or", "credit", "card"], 1000)
+>>> scores = lambda words: [[says.get(word, 1)] for word in words]
 >>> group = SoftDict(encoder=scores, similarity="dot")
 >>> group.update({"I": "am", "have": "to", "a": "lot", "lot": "."})
 >>> dict(zip(group, group.lookup("next?").weights.round(3).tolist()))
->>> group.at(temperature=0)["next?"]
->>> group.update({"cash": "of cash", "credit": "of credit"})
->>> dict(zip(group, group.lookup("next?").weights.round(3).tolist()))
+>>> group.update(dict.fromkeys(["Cash", "or", "credit", "card"], "of"))
+>>> group.lookup("next?").vote()
 >>> group.at(temperature=0)["next?"]
 
 # 6. Self-attention: every entry asks the same SoftDict, in one line.
 
+>>> points = {"animal": [2, 0, 1], "street": [0, 2, 0]}
+>>> points |= {"it": [1.5, 0.5, 0.5], "tired": [1, 0, 2]}
+>>> meaning = lambda words: [points[word] for word in words]
 >>> words = SoftDict(dict(animal=1, street=2, it=3, tired=4), encoder=meaning)
 >>> print(words.self_attention())
 
@@ -67,26 +72,11 @@ Each row sums to 1. Columns need not: some are heard more than others.
 Next: softdict ask "how do I write an anonymous function?"
 """
 
-#: What each word of the study group scores; a question is 1, since q . k is to be that score.
-SCORES = {"lot": 100.0, "cash": 1000.0, "credit": 1000.0}
-
-#: Hand-made vectors: how much of a thing, of a place, of a state.
-MEANINGS = {
-    "animal": [2.0, 0.0, 1.0],
-    "street": [0.0, 2.0, 0.0],
-    "it": [1.5, 0.5, 0.5],
-    "tired": [1.0, 0.0, 2.0],
-}
-
 
 def tour() -> None:
     """Tell the story from hard to soft lookup; every number is computed here and now."""
     width, color = display.terminal()
-    names: dict[str, Any] = {
-        "SoftDict": SoftDict,
-        "scores": lambda words: [[SCORES.get(word, 1.0)] for word in words],
-        "meaning": lambda words: [MEANINGS[word] for word in words],
-    }
+    names: dict[str, Any] = {}
     for number, block in enumerate(paragraphs(TOUR)):
         print(end="\n" if number else "")
         code, title = block.startswith(">>> "), block.startswith("# ")

@@ -218,7 +218,8 @@ class SoftDict:
     ``sd.hard[k] += 1``. ``SoftDict(sd)``, ``sd.update(other)`` and ``|`` take names, vectors and values,
     never blends.
 
-    Asking costs O(n (d + e)) a query, adding an entry O(d + e) and deleting one O(1), both amortized.
+    Asking costs O(n (d + e)) a query, adding an entry O(d + e) and deleting one O(1), both amortized (but
+    O(n) for what follows a deletion where labels are partly numbers).
     Ask: ``[]``, get, lookup, self_attention, at, calibrate, partial. Name: everything that dict has, add,
     hard, key_vectors, value_vectors.
 

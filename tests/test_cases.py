@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from oracle import agree, tolerance
 
-from softdict import Entmax, InverseDistance, SoftDict, lookup_weights, soft_lookup
+from softdict import Bilinear, Entmax, InverseDistance, SoftDict, _backend, lookup_weights, soft_lookup
 from softdict.weights import calibrate
 
 INF = math.inf
@@ -57,8 +57,13 @@ def test_what_is_masked_cannot_leak(spoiled, similarity):
 
 
 def test_an_integer_mask_is_refused():
-    with pytest.raises(TypeError, match="booleans were expected"):
-        soft_lookup(1.0, [0.0, 1.0], [0.0, 1.0], where=[1, 0])
+    for mask in ([1, 0], np.array([1, 0]), np.array([1.0, 0.0]), [0, 0]):
+        with pytest.raises(TypeError, match="booleans were expected"):
+            soft_lookup(1.0, [0.0, 1.0], [0.0, 1.0], where=mask)
+        with pytest.raises(TypeError, match="booleans were expected"):
+            lookup_weights(1.0, [0.0, 1.0], where=mask)
+        with pytest.raises(TypeError, match="booleans were expected"):
+            SoftDict({0: 0.0, 1: 1.0}).lookup(1, where=mask)
 
 
 @pytest.mark.parametrize("similarity", ["dot", "scaled_dot", "gaussian", "cosine"])
@@ -77,6 +82,36 @@ def test_the_null_takes_its_share():
     np.testing.assert_array_equal(weights_of([-1000.0, -1000.0], null_score=0), [0, 0])
 
 
+@pytest.mark.parametrize("weighting", ["softmax", "sparsemax", "entmax15", Entmax(1.2)], ids=str)
+@pytest.mark.parametrize("temperature", [0, 1.0, INF])
+@pytest.mark.parametrize("budget", [32, 1e-6])
+def test_looking_does_not_change_the_answer(weighting, temperature, budget, monkeypatch):
+    monkeypatch.setattr(_backend, "budget_mib", budget)
+    rng = np.random.default_rng(1)
+    query, keys, values = rng.normal(size=(5, 3)), rng.normal(size=(9, 3)), rng.normal(size=(9, 2))
+    where = rng.random((5, 9)) < 0.6
+    where[2] = False  # a fully masked row
+    for options in ({}, {"top_k": 2}, {"min_score": -1.0}, {"null_score": -1.0}):
+        settings = {"weighting": weighting, "temperature": temperature, **options}
+        sd = SoftDict.from_arrays(keys, values, **settings)
+        assert sd.lookup(query).value.tobytes() == sd.get(query, 0.0).tobytes()
+        assert sd.lookup(query[0]).value.tobytes() == np.asarray(sd.get(query[0], np.zeros(2))).tobytes()
+        masked = soft_lookup(query, keys, values, where=where, **settings)
+        seen = sd.lookup(query, where=where)
+        str(seen), seen.top(3), seen.weights, seen.entropy
+        assert seen.value.tobytes() == masked.tobytes()
+        assert not seen.value[2].any()
+        assert not seen.weights[2].any()
+        # three heads, the second of which is masked as a whole
+        asked, heads = np.tile(query, (3, 1, 1)), np.stack([where, np.zeros_like(where), ~where])
+        before = soft_lookup(asked, keys, values, where=heads, **settings)
+        weights = lookup_weights(asked, keys, where=heads, **settings)
+        assert soft_lookup(asked, keys, values, where=heads, **settings).tobytes() == before.tobytes()
+        assert before[0].tobytes() == masked.tobytes()
+        assert not before[1].any()
+        assert not weights[1].any()
+
+
 # ---- temperature and weightings -----------------------------------------------------------------
 
 
@@ -87,10 +122,19 @@ def test_the_best_share_at_temperature_zero():
     np.testing.assert_array_equal(weights_of([1, 3, 3], weighting="sparsemax", **biased), [0, 1, 0])
 
 
-@pytest.mark.parametrize("temperature", [-1, -1e-300, math.nan])
+@pytest.mark.parametrize("temperature", [-1, -1e-300, math.nan, -INF])
 def test_a_negative_temperature_is_refused(temperature):
-    with pytest.raises(ValueError, match=r"temperature is .* at least 0 was expected"):
-        soft_lookup(0.0, [1.0], [1.0], temperature=temperature)
+    sd = SoftDict({1: 1.0})
+    for ask in (
+        lambda: soft_lookup(0.0, [1.0], [1.0], temperature=temperature),
+        lambda: lookup_weights(0.0, [1.0], temperature=temperature),
+        lambda: SoftDict(temperature=temperature),
+        lambda: sd.at(temperature=temperature),
+        lambda: setattr(sd, "temperature", temperature),
+    ):
+        with pytest.raises(ValueError, match=r"temperature is .* at least 0 was expected"):
+            ask()
+    assert sd.temperature == 1.0
 
 
 def test_center_first_then_divide():
@@ -151,6 +195,7 @@ def test_nearest_is_not_longest(similarity, want):
 @pytest.mark.parametrize("query", [10, 50])
 def test_far_away_the_nearest_answers(query):
     assert soft_lookup(float(query), [0, 1, 2], [1, 2, 3], temperature=0.1**2) == 3.0
+    assert SoftDict({0: 1, 1: 2, 2: 3}, temperature=0.1**2)[query] == 3.0
 
 
 def test_neighbors_far_from_the_origin_find_themselves():
@@ -237,6 +282,12 @@ def test_an_update_with_a_bad_second_entry_changes_nothing():
 
 
 def test_deleting_and_adding_agrees_with_a_dict():
+    thrice = SoftDict({1: 10.0, 2: 20.0})
+    for value in (1.0, 2.0, 3.0):
+        del thrice[1]
+        thrice[1] = value
+        assert list(thrice.items()) == [(2.0, 20.0), (1.0, value)]
+        assert thrice.at(temperature=0)[1] == value
     rng = np.random.default_rng(8)
     sd, twin = SoftDict(), {}
     for step, name in enumerate(rng.integers(12, size=600).astype(float).tolist()):
@@ -340,9 +391,17 @@ def test_squared_differences_that_underflow():
     assert sd[keys].tolist() == [1.0, 2.0, 3.0]
 
 
+def overlap(q, k):
+    """Score by a function of the user's own, which BLAS rounds differently from pair to pair."""
+    return q @ k.T
+
+
 @pytest.mark.parametrize(
-    "similarity", ["gaussian", "laplacian", "cosine", "dot", "scaled_dot", InverseDistance()]
-)
+    "similarity",
+    ["gaussian", "laplacian", "cosine", "dot", "scaled_dot", InverseDistance(), InverseDistance(0.0),
+     Bilinear(np.random.default_rng(0).normal(size=(64, 64))), overlap],
+    ids=str,
+)  # fmt: skip
 def test_a_matrix_of_equal_keys_ties_exactly(similarity):
     row = np.random.default_rng(9).normal(size=64).astype(np.float32)
     labels = [f"row {i}" for i in range(1003)]
@@ -352,6 +411,8 @@ def test_a_matrix_of_equal_keys_ties_exactly(similarity):
     first = sd.at(top_k=1).lookup(row)
     assert first.winner == "row 0"
     assert np.flatnonzero(first.weights).tolist() == [0]
+    agree(sd.at(temperature=0)[row], 501.0, tolerance(float, 0, 1002), "equal keys")
+    assert sd.at(top_k=1)[row] == 0.0
 
 
 def test_what_python_asks_is_soft():

@@ -179,7 +179,7 @@ def test_an_example_prints_what_its_docstring_says(path, tmp_path):
 
 def test_the_readme_shows_what_ask_prints(capsys, monkeypatch):
     """Names of topics are compared, not shares: Python's help has other texts in each version."""
-    monkeypatch.setenv("COLUMNS", "88")
+    monkeypatch.setenv("COLUMNS", "80")
     readme = blocks((ROOT / "README.md").read_text(encoding="utf-8"))
     (shown,) = [block.source for block in readme if " asks " in block.source and block.language == "text"]
     (command,) = [block.source for block in readme if "softdict ask" in block.source]
