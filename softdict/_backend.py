@@ -21,7 +21,7 @@ def fits(m: int, n: int, width: int) -> bool:
 
 def tile_columns(m: int, n: int, width: int, pair: int) -> int:
     """Return how many entries of `width` numbers (key and value) one tile of m queries holds."""
-    return max(1, min(n, int(budget_mib * 2**17) // (pair * m + width)))
+    return max(1, min(n, int(budget_mib * 2**17) // max(1, pair * m + width)))
 
 
 def tile_shape(m: int, n: int, width: int, pair: int, held: int = 0) -> tuple[int, int]:

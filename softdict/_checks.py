@@ -51,11 +51,7 @@ def is_label_number(name: object) -> bool:
 
 def numbers(x: object, what: str, dtype: DTypeLike | None = None) -> Array:
     """Return `x` as a float array: float16 as float32, integers as float64, or all as `dtype`."""
-    if isinstance(x, np.ma.MaskedArray):
-        raise TypeError(
-            f"{what} is a masked array, but numbers without a mask were expected, which would be lost. "
-            "Fill what is masked, array.filled(0), and leave it out with where=."
-        )
+    refuse_masked(x, what)
     if type(x) is np.ndarray and x.dtype in _MAX and (dtype is None or dtype == x.dtype):
         return x
     array = (
@@ -70,6 +66,15 @@ def numbers(x: object, what: str, dtype: DTypeLike | None = None) -> Array:
     if dtype is None:
         dtype = float_dtype(array)
     return _exact(array, what, np.dtype(dtype))
+
+
+def refuse_masked(x: object, what: str) -> None:
+    """Refuse an array whose mask would be lost."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(
+            f"{what} is a masked array, but an array without a mask, which would be lost, was expected. "
+            "Fill what is masked, array.filled(0), and leave it out with where=."
+        )
 
 
 def float_dtype(array: Any) -> np.dtype[Any]:
@@ -144,7 +149,8 @@ _MAX = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.fl
 def largest(array: Array) -> float:
     """Return how large a component may be, so that no squared distance overflows."""
     d = max(array.shape[-1], 1) if array.ndim > 1 else 1
-    return math.sqrt(_MAX[array.dtype] / d) / 2
+    rounding = 1 if d == 1 else 1 - 2.0**-40  # of a sum
+    return math.sqrt(_MAX[array.dtype] / d) / 2 * rounding
 
 
 def within(array: Array, limit: float, what: str, owner: Callable[[int], str]) -> None:
@@ -209,7 +215,7 @@ def check_number(name: str, value: Any, valid: Callable[[Any], Any], expected: s
         value = value.item()
     try:
         if is_number(value) and valid(value):
-            return float(value)
+            return float(value) + 0.0  # 0.0 of -0.0
     except OverflowError:  # too large an integer
         pass
     error = ValueError if is_number(value) else TypeError
@@ -218,8 +224,8 @@ def check_number(name: str, value: Any, valid: Callable[[Any], Any], expected: s
 
 def check_count(name: str, value: Any, hint: str, least: int = 1) -> int:
     """Return a whole number of at least `least`."""
-    whole = f"a whole number of at least {least}"
-    return int(check_number(name, value, lambda k: k >= least and k % 1 == 0, whole, hint))
+    whole = f"a whole number from {least} to 2**53"
+    return int(check_number(name, value, lambda k: least <= k <= 2**53 and k % 1 == 0, whole, hint))
 
 
 def check_result(result: Any, name: str, shape: tuple[int, ...], meaning: str) -> Floats:
@@ -499,7 +505,7 @@ class Call(NamedTuple):
     def result(self, out: Array) -> Any:
         """Return (*lead, m, ...) in the shape and dtype in which the caller asked."""
         out = out.take(0, axis=len(self.lead)) if self.single else out
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             return out.astype(self.dtype)[()]
 
 
@@ -558,6 +564,7 @@ def check_where(where: Any, full: tuple[int, ...], single: bool) -> Any:
     """Return a mask broadcast to (..., m, n); a single query's comes as (..., n)."""
     if where is None:
         return None
+    refuse_masked(where, "where")
     try:
         where = np.asarray(where)
     except ValueError:

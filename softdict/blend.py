@@ -27,8 +27,11 @@ def plain(query: Array, keys: Array, values: Array, masks: Masks, settings: Any)
     return value, shares.reached
 
 
-def score(query: Array, keys: Array, masks: Masks, settings: Any, canonical: bool = False) -> Floats:
-    """Score every pair, (m, n). What step (1) takes out scores -inf."""
+def score(query: Array, keys: Array, masks: Masks, settings: Any, rescore: Any = None) -> Floats:
+    """Score every pair, (m, n). What step (1) takes out scores -inf.
+
+    `rescore` finds the pairs whose scores have to be canonical, where a user's similarity may round.
+    """
     similarity = as_similarity(settings["similarity"])
     q = np.ascontiguousarray(query, dtype=np.float64)
     k = np.ascontiguousarray(keys, dtype=np.float64)
@@ -42,10 +45,10 @@ def score(query: Array, keys: Array, masks: Masks, settings: Any, canonical: boo
         rows = np.nonzero((skip >= 0) & (skip < len(k)))[0]
         scores[rows, skip[rows]] = -math.inf
     if not similarity.canonical:
-        close = np.isfinite(scores) if canonical else _undecided(scores, bias, settings)
+        close = (rescore or _undecided)(scores, bias, settings)
         for i, j in zip(*np.nonzero(close), strict=True):
             scores[i, j] = similarity.score(q[i : i + 1], k[j : j + 1])[0, 0]
-    return _only_infinite(scores)
+    return scores if similarity.bounded else _only_infinite(scores)
 
 
 def _only_infinite(scores: Floats) -> Floats:
@@ -55,8 +58,11 @@ def _only_infinite(scores: Floats) -> Floats:
     return scores
 
 
-def _undecided(scores: Floats, bias: Any, settings: Any) -> Any:
-    """Find the scores (m, n) so close to a decision that their rounding could decide it."""
+def _undecided(scores: Floats, bias: Any, settings: Any, part: bool = False) -> Any:
+    """Find the scores (m, n) so close to a decision that their rounding could decide it.
+
+    Of a part of the entries, all may be decided upon where they are fewer than `top_k`.
+    """
     temperature, top_k, low = (settings[s] for s in ("temperature", "top_k", "min_score"))
     finite = np.isfinite(scores)
     slack = np.abs(np.where(finite, scores, 0)).max(axis=1, keepdims=True, initial=0) * 2.0**-30
@@ -64,15 +70,17 @@ def _undecided(scores: Floats, bias: Any, settings: Any) -> Any:
     if low is not None:
         close = np.abs(scores - low) <= slack
         scores = np.where(scores < low - slack, -math.inf, scores)
-    count = 1 if temperature == 0 and top_k is None else top_k
-    if count is not None and count < scores.shape[1]:
-        order = scores
-        if bias is not None and temperature > 0:
-            order = np.where(finite, scores / temperature + bias, -math.inf)
-            slack = slack / temperature
-        # min_score may yet take out what is close to it; then the next ones move up
-        sure = np.where(close, -math.inf, order)
-        close |= order >= np.partition(sure, -count, axis=1)[:, [-count]] - 2 * slack
+    order = scores
+    if bias is not None and temperature > 0:
+        order = np.where(finite, scores / temperature + bias, -math.inf)
+        slack = slack / temperature
+    # min_score may yet take out what is close to it; then the next ones move up
+    sure = np.where(close, -math.inf, order)
+    for count in ([1] if temperature == 0 else []) + ([top_k] if top_k is not None else []):
+        if count <= scores.shape[1]:
+            close |= order >= np.partition(sure, -count, axis=1)[:, [-count]] - 2 * slack
+        elif part:
+            close |= True
     return close & finite
 
 
@@ -80,9 +88,12 @@ def mix(weights: Floats, values: Array, hard: bool) -> Floats:
     """Blend weights (m, n) and values (n, e) to (m, e). A value of weight 0 is not touched."""
     values = np.asarray(values, dtype=np.float64)
     out = weights @ values
-    if not math.isfinite(np.vdot(out, out)):  # NaN or infinity in a value, which 0 * value would spread
-        for column, value in zip(out.T, values.T, strict=True):
-            column[:] = np.where(weights == 0, 0, weights * value).sum(axis=1)
+    if not math.isfinite(np.vdot(out, out)):
+        odd = ~np.isfinite(values)  # 0 * NaN would spread; rows that do not touch it stay as they were
+        out = weights @ np.where(odd, 0, values)
+        for c in np.nonzero(odd.any(axis=0))[0]:
+            touched = odd[:, c] & (weights != 0)
+            out[:, c] += np.where(touched, weights * values[:, c], 0).sum(axis=1)
     if hard and len(values):  # a single winner to the last bit, the sign of a zero included
         alone = weights.max(axis=1) == 1
         out[alone] = values[weights[alone].argmax(axis=1)]
@@ -128,7 +139,9 @@ def _melted(score: Floats, bias: Any, temperature: float, blend: Any) -> Part:
 
 def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> Part:
     """Return the partial answer of one tile."""
-    scores = score(query, keys, masks, settings)
+    scores = score(
+        query, keys, masks, settings, lambda scores, bias, rules: _undecided(scores, bias, rules, part=True)
+    )
     if settings["min_score"] is not None:
         scores[scores < settings["min_score"]] = -math.inf
     if _melts(settings):
@@ -172,11 +185,12 @@ def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]
         value = mix_each(weights, part.value)
         value[~weights.any(axis=1)] = 0.0  # where there is nothing, not even a sign
         return value, reached
-    out = np.zeros((len(weights), values.shape[1]))
+    out = np.full((len(weights), values.shape[1]), -0.0)  # which adds nothing, even to -0.0
     step = 1 + tile_columns(len(weights), weights.shape[1], 0, MELTED) // max(1, values.shape[1])
     for start in range(0, weights.shape[1], step):
         some = slice(start, start + step)
         out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
+    out[~weights.any(axis=1)] = 0.0
     return out, reached
 
 
@@ -243,7 +257,7 @@ class Explained(NamedTuple):
 def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> Explained:
     """Say why: takes what `answer` takes, and O(m n) memory."""
     with np.errstate(all="ignore"):
-        scores = score(query, keys, masks, settings, canonical=True)
+        scores = score(query, keys, masks, settings, lambda scores, *_: np.isfinite(scores))
         kept, weights, null_weight, _ = weigh(scores, masks.bias, settings)
         total = log_sum_exp(kept, masks.bias, settings["temperature"])
         if settings["temperature"] == 0 and settings["null_score"] is not None:
@@ -321,8 +335,10 @@ class Partial:
 
 def shaped(value: Floats, shape: tuple[int, ...], dtype: Any) -> Any:
     """Return an answer (m, e) in the shape and dtype of the values, one number as a float."""
-    value = value.reshape(shape).astype(dtype, copy=False)
-    return value.item() if shape == () else value
+    if value.dtype != dtype:
+        with np.errstate(all="ignore"):
+            value = value.astype(dtype)
+    return value.item() if shape == () else value.reshape(shape)
 
 
 def partial(

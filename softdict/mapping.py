@@ -402,8 +402,9 @@ class SoftDict:
 
     def _width(self) -> int:
         """Return how wide queries have to be."""
-        d = self._store.keys.shape[1]
-        wanted = widths(self._settings["similarity"]) or (d, d)
+        d, wanted = self._store.keys.shape[1], widths(self._settings["similarity"])
+        if wanted is None:
+            return int(d)
         if wanted[1] != d:
             raise ValueError(
                 f"similarity {self.similarity!r} is for keys of width {wanted[1]}, but width {d} was "

@@ -29,6 +29,7 @@ class Similarity(NamedTuple):
     """One way to score: `score` maps (m, d) and (b, d) to (m, b)."""
 
     score: Callable[[Floats, Floats], Floats]
+    bounded: bool = False  # True where no score is infinity
     #: False where `score` may round differently from pair to pair (a user's callable).
     canonical: bool = True
 
@@ -39,10 +40,15 @@ class Similarity(NamedTuple):
 def _dot(q: Floats, k: Floats) -> Floats:
     """Return the inner products of q (m, d) and k (b, d), (m, b)."""
     if q.shape[1] > FEW:
-        return _pairs("md,bd->mb", q, k)
-    out = np.zeros((len(q), len(k)))
-    for a, b in zip(q.T, k.T, strict=True):
-        out += a[:, None] * b
+        out = _pairs("md,bd->mb", q, k)
+    else:
+        out = np.zeros((len(q), len(k)))
+        for a, b in zip(q.T, k.T, strict=True):
+            out += a[:, None] * b
+    if np.count_nonzero(np.isnan(out)):  # two infinite products of finite numbers: once more, scaled down
+        i, j = np.nonzero(np.isnan(out))
+        products = _near_one(q)[i] * _near_one(k)[j]
+        out[i, j] = np.ldexp(products.sum(axis=1), _exponents(q)[i] + _exponents(k)[j])
     return out
 
 
@@ -51,6 +57,8 @@ def _sum_of_differences(q: Floats, k: Floats, power: int) -> Floats:
     if q.shape[1] > FEW:
         if len(q) > len(k):
             return _sum_of_differences(k, q, power).T
+        if len(q) == 1:
+            return _sum_of_powers(k - q, power)[None]
         out = np.empty((len(q), len(k)))
         for i, query in enumerate(q):  # one (b, d) of differences at a time stays in the cache
             out[i] = _sum_of_powers(k - query, power)
@@ -81,11 +89,12 @@ def _pairs(axes: str, a: Floats, b: Floats) -> Floats:
 
 def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
     """Put every pair that is no exact hit behind the exact hits, whatever underflowed."""
-    near = scores >= hit
+    below = math.nextafter(hit, -math.inf)
+    near = scores >= math.nextafter(below, -math.inf)  # a logarithm may be off by its last bit
     if np.count_nonzero(near):
         i, j = np.nonzero(near)
         missed = (q[i] != k[j]).any(axis=1)
-        scores[i, j] = np.where(missed, np.nextafter(hit, -math.inf), hit)
+        scores[i, j] = np.where(missed, np.minimum(scores[i, j], below), hit)
     return scores
 
 
@@ -114,8 +123,12 @@ def _cosine(q: Floats, k: Floats) -> Floats:
 
 
 def _near_one(x: Floats) -> Floats:
-    exponent = np.frexp(np.abs(x).max(axis=1, initial=0))[1]
-    return np.ldexp(x, -exponent[:, None])
+    return np.ldexp(x, -_exponents(x)[:, None])
+
+
+def _exponents(x: Floats) -> Any:
+    """Return the power of two just above each vector's largest component."""
+    return np.frexp(np.abs(x).max(axis=1, initial=0))[1]
 
 
 def _squares(x: Floats) -> Floats:
@@ -154,8 +167,11 @@ class InverseDistance:
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_number("delta", self.delta, lambda x: 0 <= x < math.inf, "a finite number of at least 0",
-                     "in InverseDistance. A small positive one rounds off the peak at each key")  # fmt: skip
+        hint = "in InverseDistance. A small positive one rounds off the peak at each key"
+        valid = check_number(
+            "delta", self.delta, lambda x: 0 <= x < math.inf, "a finite number of at least 0", hint
+        )
+        object.__setattr__(self, "delta", valid)
 
     def _score(self, q: Floats, k: Floats) -> Floats:
         scores = 0.0 - np.log(_sum_of_differences(q, k, 2) + self.delta)
@@ -202,16 +218,16 @@ class Bilinear:
     __hash__ = None  # type: ignore[assignment]  # 0.0 and -0.0 are equal
 
     def _score(self, q: Floats, k: Floats) -> Floats:
-        asked = np.zeros((len(q), self.W.shape[1]))
-        for column, row in zip(q.T, self.W, strict=True):  # BLAS would sum by place, not by pair
-            asked += column[:, None] * row
-        return _dot(asked, k)
+        asked, power = np.zeros((len(q), self.W.shape[1])), np.frexp(np.abs(self.W).max(initial=0))[1]
+        for column, row in zip(_near_one(q).T, np.ldexp(self.W, -power), strict=True):
+            asked += column[:, None] * row  # BLAS would sum by place, not by pair
+        return np.ldexp(_dot(asked, k), (_exponents(q) + power)[:, None])
 
 
 NAMED = {
-    "gaussian": Similarity(_gaussian),
-    "laplacian": Similarity(_laplacian),
-    "cosine": Similarity(_cosine),
+    "gaussian": Similarity(_gaussian, bounded=True),
+    "laplacian": Similarity(_laplacian, bounded=True),
+    "cosine": Similarity(_cosine, bounded=True),
     "dot": Similarity(_dot),
     "scaled_dot": Similarity(_scaled_dot),
 }
@@ -238,4 +254,13 @@ def widths(similarity: Any) -> tuple[int, int] | None:
 
 def _checked(function: Callable[[Any, Any], Any]) -> Callable[[Floats, Floats], Floats]:
     name = f"similarity {getattr(function, '__name__', type(function).__name__)}"
-    return lambda q, k: check_result(function(q, k), name, (len(q), len(k)), "one score per pair (m, b)")
+
+    def score(q: Floats, k: Floats) -> Floats:
+        q, k = q.view(), k.view()
+        q.flags.writeable = k.flags.writeable = False
+        shape = (len(q), len(k))
+        return check_result(
+            function(q, k) if all(shape) else np.zeros(shape), name, shape, "one score per pair"
+        )
+
+    return score

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Floats, check_number, check_result, numbers
+from softdict._checks import Floats, check_number, check_result, check_settings, numbers
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,13 @@ class Entmax:
     A larger alpha gives more entries a weight of exactly zero.
 
     **Equivalent to:** ``np.maximum((alpha - 1) * z - tau, 0) ** (1 / (alpha - 1))``, with the one
-    threshold ``tau`` at which the weights of a row sum to one. `alpha` is finite, from 1 up.
+    threshold ``tau`` at which the weights of a row sum to one. `alpha` is finite, from
+    1 up.
 
     Notes
     -----
     Peters, Niculae, Martins, "Sparse sequence-to-sequence models", 2019; sparsemax: Martins,
-    Astudillo, 2016. Newton's method, safeguarded: about ten steps of O(m n).
+    Astudillo, 2016. Newton's method, safeguarded, about ten steps of O(m n); above 2 by bisection.
 
     Examples
     --------
@@ -45,8 +46,11 @@ class Entmax:
     alpha: float
 
     def __post_init__(self) -> None:
-        check_number("alpha", self.alpha, lambda a: 1 <= a < math.inf, "a finite number of at least 1",
-                     "in Entmax. Use 1 for softmax, 1.5 for a few zeros, 2 for sparsemax")  # fmt: skip
+        hint = "in Entmax. Use 1 for softmax, 1.5 for a few zeros, 2 for sparsemax"
+        valid = check_number(
+            "alpha", self.alpha, lambda a: 1 <= a < math.inf, "a finite number of at least 1", hint
+        )
+        object.__setattr__(self, "alpha", valid)
 
 
 #: Every named weighting is an entmax.
@@ -112,6 +116,7 @@ def ranking(scores: Floats, bias: Floats | None, temperature: float, place: Any 
         else:
             first = bias if temperature == math.inf else scores / temperature + bias
     place = np.broadcast_to(np.arange(scores.shape[-1]) if place is None else place, scores.shape)
+    first = np.where(np.isnan(first), math.inf, first)  # NaN passes through: it comes first
     return np.lexsort((place, -second, -first), axis=-1)
 
 
@@ -129,7 +134,10 @@ def keep_best(scores: Floats, bias: Floats | None, temperature: float, k: int) -
 
 def _entmax(z: Floats, alpha: float) -> Floats:
     """Return weights for logits whose largest is 0 in each row; zeros for a row with nothing."""
-    w = np.exp(z) if alpha == 1 else _threshold(z, alpha - 1)
+    if alpha == 1:
+        w = np.exp(z)
+    else:
+        w = _threshold(z, alpha - 1) if alpha <= 2 else _steep(z, alpha - 1)
     return share(w, np.add.reduce(w, axis=-1, keepdims=True))
 
 
@@ -156,6 +164,37 @@ def _threshold(z: Floats, beta: float) -> Floats:
             break
         t = t_next
     return w
+
+
+def _steep(z: Floats, beta: float) -> Floats:
+    """Return the weights for beta > 1, which rise so steeply that the threshold has to be found relatively.
+
+    It lies between two logits. From the lower end of the support on, what is left to find is one
+    positive number, in the logarithm of which the weights are smooth.
+    """
+    if not z.shape[-1]:
+        return z
+    y = beta * z
+    descending = -np.sort(-y, axis=-1)
+    low = np.zeros((*y.shape[:-1], 1), dtype=np.intp)  # the lowest logit known to be in the support
+    high = np.full_like(low, y.shape[-1] - 1)
+    while (low < high).any():
+        middle = (low + high + 1) // 2
+        base = np.take_along_axis(descending, middle, axis=-1)
+        inside = (np.maximum(y - base, 0) ** (1 / beta)).sum(axis=-1, keepdims=True) < 1
+        inside &= base > -math.inf
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle - 1)
+    base = np.take_along_axis(descending, low, axis=-1)
+    base[base == -math.inf] = 0  # a row with nothing
+    gap = np.log2(np.where(y >= base, y - base, -1))  # NaN outside of the support
+    small = np.full(low.shape, -1000 * beta)  # where a weight is below 2**-1000
+    large = np.zeros_like(small)
+    for _ in range(66):
+        middle = (small + large) / 2
+        w = np.exp2(np.logaddexp2(gap, middle) / beta)
+        enough = np.nansum(w, axis=-1, keepdims=True) >= 1
+        small, large = np.where(enough, small, middle), np.where(enough, middle, large)
+    return np.where(y >= base, w, np.where(np.isnan(z), z, 0))
 
 
 def _power(x: Floats, beta: float) -> Floats:
@@ -190,7 +229,8 @@ def weigh(scores: Floats, bias: Any, settings: Any) -> Weights:
         w = _entmax(z, rule.alpha)
     else:
         largest = np.finfo(np.float64).max  # where T is tiny, the largest logit may overflow
-        w = _called(rule, z + np.clip(_offset(best, lift, temperature), -largest, largest))
+        offset = np.clip(_offset(best, lift, temperature), -largest, largest)
+        w = _called(rule, z + np.where(best == math.inf, lift, offset))
     reached = best[:, 0] != -math.inf
     if null_score is None:
         return Weights(kept, w, np.zeros(len(w)), reached)
@@ -221,7 +261,7 @@ def log_sum_exp(scores: Floats, bias: Any, temperature: float) -> Floats:
 def _called(rule: Any, z: Floats) -> Floats:
     """Ask a user's weighting, and check what it answers."""
     name = f"weighting {getattr(rule, '__name__', type(rule).__name__)}"
-    w = check_result(rule(z.copy()), name, z.shape, "one weight per logit")
+    w = check_result(rule(z.copy()) if z.size else z, name, z.shape, "one weight per logit")
     return np.where(z == -math.inf, 0, w)
 
 
@@ -265,12 +305,16 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
     ValueError: effective is 1.5, but a number from 2 to 4 was expected in calibrate: ...
     """
     rows = np.atleast_2d(numbers(scores, "scores").astype(np.float64))
-    if not rows.size:
+    if not rows.size or rows.ndim > 2 or np.isnan(rows).any():
         raise ValueError(
-            f"scores have shape {rows.shape}, but at least one query and one entry were "
-            "expected in calibrate. Leave queries out to let the stored keys ask."
+            f"scores have shape {rows.shape}{' and hold NaN' if np.isnan(rows).any() else ''}, but numbers "
+            "for at least one query and one entry, (n,) or (m, n), were expected in calibrate. Leave queries "
+            "out to let the stored keys ask."
         )
-    options = {"weighting": "softmax", "top_k": None, "min_score": None, **settings, "null_score": None}
+    infinite = rows == math.inf
+    rows[infinite.any(axis=1, keepdims=True) & ~infinite] = -math.inf
+    options = {"weighting": "softmax", "top_k": None, "min_score": None, "null_score": None}
+    options |= check_settings({"weighting": as_weighting}, settings)
 
     def reached(temperature: float) -> float:
         with np.errstate(all="ignore"):
@@ -292,7 +336,8 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
         return math.inf
     from scipy.optimize import brentq  # late: the import takes longer than most lookups
 
-    spread = np.ptp(np.where(np.isfinite(rows), rows, 0), axis=1)
+    with np.errstate(over="ignore"):
+        spread = np.ptp(np.where(np.isfinite(rows), rows, 0), axis=1)
     scale = min(float(np.median(spread)), 1e300) or 1.0  # near which log T / scale is exact
     ends = (max(math.log(coldest) - math.log(scale), -700), min(math.log(hottest) - math.log(scale), 700))
     return scale * math.exp(brentq(lambda x: reached(scale * math.exp(x)) - effective, *ends, xtol=1e-14))

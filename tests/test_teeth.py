@@ -27,7 +27,7 @@ FAULTS = {
         LAW + "[far_from_the_origin-float64]",
     ),
     "a near miss that underflows counts as a hit": (
-        "scores.py", "np.where(missed, np.nextafter(hit, -math.inf), hit)", "hit",
+        "scores.py", "np.where(missed, np.minimum(scores[i, j], below), hit)", "hit",
         LAW + "[tiny-float64]",
     ),
     "BLAS in place of sums pair by pair": (
