@@ -128,9 +128,9 @@ def _melts(settings: Any) -> bool:
     return settings["top_k"] is None and getattr(as_weighting(settings["weighting"]), "alpha", None) == 1
 
 
-def _melted(score: Floats, bias: Any, temperature: float, blend: Any) -> Part:
+def _melted(score: Floats, bias: Any, settings: Any, blend: Any) -> Part:
     """Melt entries (m, s) to one; `blend` turns shares (m, s) to values (m, e)."""
-    z, best, lift = logits(score, bias, temperature)
+    z, best, lift = logits(score, bias, settings["temperature"])
     weights = np.exp(z)
     mass = weights.sum(axis=1, keepdims=True)
     value = blend(share(weights, mass))
@@ -146,7 +146,7 @@ def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any)
         scores[scores < settings["min_score"]] = -math.inf
     if _melts(settings):
         hard = settings["temperature"] == 0
-        return _melted(scores, masks.bias, settings["temperature"], lambda shares: mix(shares, values, hard))
+        return _melted(scores, masks.bias, settings, lambda shares: mix(shares, values, hard))
     bias = np.zeros_like(scores) if masks.bias is None else masks.bias
     return _pruned(Part(scores, bias, np.broadcast_to(np.arange(len(keys)), scores.shape), None), settings)
 
@@ -170,27 +170,25 @@ def _merge(parts: list[Part], settings: Any) -> Part:
     if len(parts) == 1:
         return parts[0]
     fields = zip(*parts, strict=True)
-    all_ = Part(*(None if x[0] is None else np.concatenate(x, axis=1) for x in fields))
-    _only_infinite(all_.score)
+    whole = Part(*(None if x[0] is None else np.concatenate(x, axis=1) for x in fields))
+    _only_infinite(whole.score)
     if _melts(settings):
-        blend = lambda shares: mix_each(shares, all_.value)  # noqa: E731
-        return _melted(all_.score, all_.bias, settings["temperature"], blend)
-    return _pruned(all_, settings)
+        return _melted(whole.score, whole.bias, settings, lambda shares: mix_each(shares, whole.value))
+    return _pruned(whole, settings)
 
 
 def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]:
     """Let the silent entry in and end: the answers (m, e), and who reached something (m,)."""
     _, weights, _, reached = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
     if part.value is not None:
-        value = mix_each(weights, part.value)
-        value[~weights.any(axis=1)] = 0.0  # where there is nothing, not even a sign
-        return value, reached
-    out = np.full((len(weights), values.shape[1]), -0.0)  # which adds nothing, even to -0.0
-    step = 1 + tile_columns(len(weights), weights.shape[1], 0, MELTED) // max(1, values.shape[1])
-    for start in range(0, weights.shape[1], step):
-        some = slice(start, start + step)
-        out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
-    out[~weights.any(axis=1)] = 0.0
+        out = mix_each(weights, part.value)
+    else:
+        out = np.full((len(weights), values.shape[1]), -0.0)  # which adds nothing, even to -0.0
+        step = 1 + tile_columns(len(weights), weights.shape[1], 0, MELTED) // max(1, values.shape[1])
+        for start in range(0, weights.shape[1], step):
+            some = slice(start, start + step)
+            out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
+    out[~weights.any(axis=1)] = 0.0  # where there is nothing, not even a sign
     return out, reached
 
 

@@ -492,9 +492,8 @@ def read_arrays(
             refuse_equal_rows(keys)
     if n and not values_mapped:
         within(values, np.inf, "the value", owner)
-    return Entries(
-        names, labels is None, keys, values, objects, key_shape, shape
-    ), keys_mapped or values_mapped
+    mapped = keys_mapped or values_mapped
+    return Entries(names, labels is None, keys, values, objects, key_shape, shape), mapped
 
 
 def _own_vectors(names: list[Any], dtype: Any) -> Array:

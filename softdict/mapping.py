@@ -18,6 +18,8 @@ from softdict.encoders import Asked, Keys, key_name
 from softdict.scores import widths
 from softdict.weights import calibrate, entropy
 
+_NO_MASKS = Masks()
+
 
 class _Keys(KeysView[Any]):
     _mapping: Any
@@ -187,6 +189,15 @@ def _handed(name: str) -> Any:
     return hand
 
 
+def _setting(name: str, doc: str) -> Any:
+    """Return an attribute of SoftDict that is checked when set."""
+
+    def put(self: SoftDict, value: Any) -> None:
+        self._settings.update(checked(**{name: value}))
+
+    return property(lambda self: self._settings[name], put, doc=doc)
+
+
 class SoftDict:
     """A dict that understands "close to": asking is soft, naming is hard.
 
@@ -311,19 +322,12 @@ class SoftDict:
 
     # ---- settings ------------------------------------------------------------------------------
 
-    def _setting(name: str, doc: str) -> Any:  # type: ignore[misc]
-        def put(self: SoftDict, value: Any) -> None:
-            self._settings.update(checked(**{name: value}))
-
-        return property(lambda self: self._settings[name], put, doc=doc)
-
     similarity = _setting("similarity", "How alike query and key are.")
     temperature = _setting("temperature", "From 0, the best entry, to infinity, the plain mean.")
     weighting = _setting("weighting", "How scores become shares.")
     top_k = _setting("top_k", "How many entries share the answer at most; None: all.")
     min_score = _setting("min_score", "What an entry has to score to take part; None: anything.")
     null_score = _setting("null_score", "What the silent entry scores; None: there is none.")
-    del _setting
 
     def at(self, **settings: Any) -> SoftDict:
         """Return a view with other settings: same entries, no copy, writes are seen by both."""
@@ -391,7 +395,7 @@ class SoftDict:
             return Partial(None, by_parts(None, self._settings), None)
         if self._store.value_shape is None:
             raise TypeError(self._cannot_blend())
-        return self._partial(self._read(query), Masks(), offset)
+        return self._partial(self._read(query), _NO_MASKS, offset)
 
     # ---- asking the engine -----------------------------------------------------------------------
 
@@ -430,7 +434,7 @@ class SoftDict:
         skip = encoders.own_rows(self._store, asked) if exclude_self else None
         return Masks(_checks.check_where(where, *shape), _checks.check_bias(bias, *shape), skip)
 
-    def _ask(self, asked: Asked, masks: Masks = Masks()) -> tuple[Any, Any]:  # noqa: B008
+    def _ask(self, asked: Asked, masks: Masks = _NO_MASKS) -> tuple[Any, Any]:
         """Return the answer as the caller gets it, and which queries reached something (m,)."""
         store = self._store
         if store.value_shape is None:
