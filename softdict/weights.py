@@ -292,7 +292,7 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
 
     Notes
     -----
-    Brent's method in log T, some twenty evaluations of O(m n) each.
+    Brent's method in log T, some twenty-five evaluations of O(m n) each.
 
     Examples
     --------
@@ -334,10 +334,14 @@ def calibrate(scores: Any, effective: float, **settings: Any) -> float:
         return 0.0
     if effective >= reached(hottest):
         return math.inf
+    low, high = math.log(coldest), math.log(hottest)
+    for _ in range(12):  # halve the range of log T until the rest of it is short
+        middle = (low + high) / 2
+        low, high = (middle, high) if reached(math.exp(middle)) < effective else (low, middle)
     from scipy.optimize import brentq  # late: the import takes longer than most lookups
 
-    with np.errstate(over="ignore"):
-        spread = np.ptp(np.where(np.isfinite(rows), rows, 0), axis=1)
-    scale = min(float(np.median(spread)), 1e300) or 1.0  # near which log T / scale is exact
-    ends = (max(math.log(coldest) - math.log(scale), -700), min(math.log(hottest) - math.log(scale), 700))
-    return scale * math.exp(brentq(lambda x: reached(scale * math.exp(x)) - effective, *ends, xtol=1e-14))
+    near = math.exp(low)  # log T itself may be so large that its last bit counts; log(T / near) is not
+    if reached(hot := near * math.exp(high - low)) < effective:  # by its last bit, on a plateau
+        return hot
+    rest = brentq(lambda x: reached(near * math.exp(x)) - effective, 0, high - low, xtol=1e-14)
+    return near * math.exp(rest)

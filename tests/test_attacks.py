@@ -130,3 +130,12 @@ def test_calibrate_takes_the_largest_scores():
 def test_width_zero_and_no_queries_have_a_partial_answer():
     sd = SoftDict.from_arrays(np.zeros((2, 0)), np.zeros((2, 0)), labels=["a", "b"])
     assert sd.partial(np.zeros((0, 0))).finish().shape == (0, 0)
+
+
+def test_calibrate_finds_a_temperature_far_below_the_spread_of_the_scores():
+    keys = [(0.0, y) for y in (0.0, 5e-324, 1e-30, 1.0, 3.8e153, 0.0625)]
+    sd = SoftDict({key: 1.0 for key in keys})
+    for effective in (2.0, 3.5, 4.2):
+        sd.temperature = sd.calibrate(effective)
+        reached = np.median(sd.self_attention(exclude_self=True).effective)
+        assert reached == pytest.approx(effective, abs=tolerance(float, 10, effective))
