@@ -474,13 +474,16 @@ class Masks(NamedTuple):
     where: Any = None
     bias: Any = None
     skip: Any = None  # (m,) the entry that each query leaves out, negative for none
+    span: Any = None  # (m, 2) the first entry that each query sees, and the first after the last one
 
-    def tile(self, rows: slice, columns: slice, shape: tuple[int, int]) -> Masks:
+    def tile(self, rows: Any, columns: slice, shape: tuple[int, int]) -> Masks:
         """Return the part for some of the queries and entries of a call of this shape (m, n)."""
+        start = columns.start or 0
         where, bias = (
             None if x is None else np.broadcast_to(x, shape)[rows, columns] for x in (self.where, self.bias)
         )
-        return Masks(where, bias, None if self.skip is None else self.skip[rows] - (columns.start or 0))
+        skip, span = (None if x is None else x[rows] - start for x in (self.skip, self.span))
+        return Masks(where, bias, skip, span)
 
 
 class Call(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softdict._backend import MELTED, SORTED, fits, tile_columns, tile_shape
-from softdict._checks import Array, Floats, Masks, arrange, check_settings
+from softdict._checks import Array, Call, Floats, Masks, arrange, check_settings
 from softdict.scores import as_similarity, widths
 from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, share, weigh
 
@@ -36,7 +36,7 @@ def score(query: Array, keys: Array, masks: Masks, settings: Any, rescore: Any =
     q = np.ascontiguousarray(query, dtype=np.float64)
     k = np.ascontiguousarray(keys, dtype=np.float64)
     scores = similarity.score(q, k)
-    where, bias, skip = masks
+    where, bias, skip, span = masks
     if where is not None:
         scores[~np.broadcast_to(where, scores.shape)] = -math.inf
     if bias is not None:
@@ -44,6 +44,9 @@ def score(query: Array, keys: Array, masks: Masks, settings: Any, rescore: Any =
     if skip is not None:
         rows = np.nonzero((skip >= 0) & (skip < len(k)))[0]
         scores[rows, skip[rows]] = -math.inf
+    if span is not None:
+        place = np.arange(len(k))
+        scores[(place < span[:, :1]) | (place >= span[:, 1:])] = -math.inf
     if not similarity.canonical:
         close = (rescore or _undecided)(scores, bias, settings)
         for i, j in zip(*np.nonzero(close), strict=True):
@@ -371,6 +374,27 @@ def checked(**settings: Any) -> dict[str, Any]:
     return check_settings({"similarity": as_similarity, "weighting": as_weighting}, settings)
 
 
+def values_of(call: Call, settings: Any, span: Any = None) -> Any:
+    """Return the answers to a checked call, in the shape and dtype in which the caller asked.
+
+    `span` (m, 2) is the first entry that each query sees, and the first after the last one.
+    """
+    out = np.empty((*call.lead, call.query.shape[-2], call.values.shape[-1]))
+    for at, q, k, masks in call.each():
+        out[at] = answer(q, k, call.values[at], masks._replace(span=span), settings)[0]
+    return call.result(out[..., 0] if call.scalar else out)
+
+
+def weights_of(call: Call, settings: Any, span: Any = None) -> Any:
+    """Return the weights of a checked call; takes what `values_of` takes."""
+    out = np.empty((*call.lead, call.query.shape[-2], call.keys.shape[-2]))
+    with np.errstate(all="ignore"):
+        for at, q, k, masks in call.each():
+            scores = score(q, k, masks._replace(span=span), settings)
+            out[at] = weigh(scores, masks.bias, settings).weights
+    return call.result(out)
+
+
 def soft_lookup(
     query: Any, keys: Any, values: Any, *, similarity: Any = "gaussian", temperature: float = 1.0,
     weighting: Any = "softmax", where: Any = None, bias: Any = None, top_k: int | None = None,
@@ -443,11 +467,7 @@ def soft_lookup(
     """
     settings = checked(similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
                        min_score=min_score, null_score=null_score)  # fmt: skip
-    call = arrange(query, keys, values, where, bias, widths(similarity))
-    out = np.empty((*call.lead, call.query.shape[-2], call.values.shape[-1]))
-    for at, q, k, masks in call.each():
-        out[at] = answer(q, k, call.values[at], masks, settings)[0]
-    return call.result(out[..., 0] if call.scalar else out)
+    return values_of(arrange(query, keys, values, where, bias, widths(similarity)), settings)
 
 
 def lookup_weights(
@@ -478,9 +498,4 @@ def lookup_weights(
     """
     settings = checked(similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
                        min_score=min_score, null_score=null_score)  # fmt: skip
-    call = arrange(query, keys, None, where, bias, widths(similarity))
-    out = np.empty((*call.lead, call.query.shape[-2], call.keys.shape[-2]))
-    with np.errstate(all="ignore"):
-        for at, q, k, masks in call.each():
-            out[at] = weigh(score(q, k, masks, settings), masks.bias, settings).weights
-    return call.result(out)
+    return weights_of(arrange(query, keys, None, where, bias, widths(similarity)), settings)
