@@ -13,7 +13,7 @@ import numpy as np
 
 from softdict._backend import MELTED, SORTED, fits, tile_columns, tile_shape
 from softdict._checks import Array, Call, Floats, Masks, arrange, check_settings
-from softdict.scores import as_similarity, widths
+from softdict.scores import as_similarity, score_pairs, widths
 from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, share, weigh
 
 # ---- plainly ---------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def score(query: Array, keys: Array, masks: Masks, settings: Any, rescore: Any =
     similarity = as_similarity(settings["similarity"])
     q = np.ascontiguousarray(query, dtype=np.float64)
     k = np.ascontiguousarray(keys, dtype=np.float64)
-    scores = similarity.score(q, k)
+    scores = score_pairs(similarity, q, k)
     where, bias, skip, span = masks
     if where is not None:
         scores[~np.broadcast_to(where, scores.shape)] = -math.inf

@@ -26,65 +26,64 @@ WIDE = 4096
 
 
 class Similarity(NamedTuple):
-    """One way to score: `score` maps (m, d) and (b, d) to (m, b)."""
+    """One way to score."""
 
+    #: The canonical score: maps (..., d) and (..., d), which broadcast, to (...).
     score: Callable[[Floats, Floats], Floats]
     bounded: bool = False  # True where no score is infinity
-    #: False where `score` may round differently from pair to pair (a user's callable).
+    #: False where `score` may round differently from pair to pair; it then maps (m, d), (b, d) to (m, b).
     canonical: bool = True
+    #: Where a matrix product gives the score up to rounding: turns queries into its left factor.
+    factor: Callable[[Floats], Floats] | None = None
 
 
 # ---- sums over coordinates, in an order that depends on the width alone ----------------------
 
 
 def _dot(q: Floats, k: Floats) -> Floats:
-    """Return the inner products of q (m, d) and k (b, d), (m, b)."""
-    if q.shape[1] > FEW:
-        out = _pairs("md,bd->mb", q, k)
+    """Return the inner products of q (..., d) and k (..., d)."""
+    if q.shape[-1] > FEW:
+        out = _pairs(q, k)
     else:
-        out = np.zeros((len(q), len(k)))
-        for a, b in zip(q.T, k.T, strict=True):
-            out += a[:, None] * b
+        out = np.zeros(np.broadcast_shapes(q.shape, k.shape)[:-1])
+        for c in range(q.shape[-1]):
+            out += q[..., c] * k[..., c]
     if np.count_nonzero(np.isnan(out)):  # two infinite products of finite numbers: once more, scaled down
-        i, j = np.nonzero(np.isnan(out))
-        products = _near_one(q)[i] * _near_one(k)[j]
-        out[i, j] = np.ldexp(products.sum(axis=1), _exponents(q)[i] + _exponents(k)[j])
+        odd = np.nonzero(np.isnan(out))
+        q, k = (np.broadcast_to(x, (*out.shape, x.shape[-1]))[odd] for x in (q, k))
+        out[odd] = np.ldexp((_near_one(q) * _near_one(k)).sum(axis=1), _exponents(q) + _exponents(k))
     return out
 
 
 def _sum_of_differences(q: Floats, k: Floats, power: int) -> Floats:
-    """Return the sums of ``|q - k| ** power``, (m, b), for the power 1 or 2."""
-    if q.shape[1] > FEW:
-        if len(q) > len(k):
-            return _sum_of_differences(k, q, power).T
-        if len(q) == 1:
-            return _sum_of_powers(k - q, power)[None]
-        out = np.empty((len(q), len(k)))
-        for i, query in enumerate(q):  # one (b, d) of differences at a time stays in the cache
-            out[i] = _sum_of_powers(k - query, power)
+    """Return the sums of ``|q - k| ** power`` over the last axis, for the power 1 or 2."""
+    d = q.shape[-1]
+    if 0 < d <= FEW:
+        out = _power(q[..., 0] - k[..., 0], power)
+        for c in range(1, d):
+            out += _power(q[..., c] - k[..., c], power)
         return out
-    out = np.zeros((len(q), len(k)))
-    for a, b in zip(q.T, k.T, strict=True):
-        difference = a[:, None] - b
-        out += np.abs(difference) if power == 1 else difference * difference
-    return out
+    if q.ndim == 3 and min(len(q), k.shape[1]) > 1:  # one (b, d) of differences at a time stays in the cache
+        if len(q) > k.shape[1]:
+            return _sum_of_differences(k.swapaxes(0, 1), q.swapaxes(0, 1), power).T
+        return np.concatenate([_sum_of_differences(row, k[0], power)[None] for row in q])
+    difference = k - q
+    return _pairs(difference, difference) if power == 2 else np.abs(difference).sum(axis=-1)
 
 
-def _sum_of_powers(difference: Floats, power: int) -> Floats:
-    if power == 2:
-        return _pairs("bd,bd->b", difference, difference)
-    return np.abs(difference).sum(axis=1)
+def _power(x: Floats, power: int) -> Floats:
+    return np.multiply(x, x, out=x) if power == 2 else np.abs(x, out=x)
 
 
-def _pairs(axes: str, a: Floats, b: Floats) -> Floats:
+def _pairs(a: Floats, b: Floats) -> Floats:
     """Return the sums of products over the last axis, in blocks as wide as einsum's own buffer.
 
     So the order of a sum depends on d alone. It is einsum's own loop, not BLAS: each pair by itself.
     """
-    if a.shape[1] <= WIDE:
-        return np.einsum(axes, a, b)
-    blocks = (slice(start, start + WIDE) for start in range(0, a.shape[1], WIDE))
-    return sum(np.einsum(axes, np.ascontiguousarray(a[:, c]), np.ascontiguousarray(b[:, c])) for c in blocks)
+    if a.shape[-1] <= WIDE:
+        return np.einsum("...d,...d->...", a, b)
+    blocks = (slice(start, start + WIDE) for start in range(0, a.shape[-1], WIDE))
+    return sum(_pairs(np.ascontiguousarray(a[..., c]), np.ascontiguousarray(b[..., c])) for c in blocks)
 
 
 def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
@@ -92,50 +91,65 @@ def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
     below = math.nextafter(hit, -math.inf)
     near = scores >= math.nextafter(below, -math.inf)  # a logarithm may be off by its last bit
     if np.count_nonzero(near):
-        i, j = np.nonzero(near)
-        missed = (q[i] != k[j]).any(axis=1)
-        scores[i, j] = np.where(missed, np.minimum(scores[i, j], below), hit)
+        at = np.nonzero(near)
+        one, other = (np.broadcast_to(x, (*scores.shape, x.shape[-1]))[at] for x in (q, k))
+        missed = (one != other).any(axis=-1)
+        scores[at] = np.where(missed, np.minimum(scores[at], below), hit)
     return scores
 
 
 # ---- the similarities --------------------------------------------------------------------------
 
 
+def _half_squares(q: Floats, k: Floats) -> Floats:
+    squares = _sum_of_differences(q, k, 2)
+    return np.multiply(squares, -0.5, out=squares)
+
+
 def _gaussian(q: Floats, k: Floats) -> Floats:
-    return _behind_hits(_sum_of_differences(q, k, 2) * -0.5, 0.0, q, k)
+    return _behind_hits(_half_squares(q, k), 0.0, q, k)
 
 
 def _laplacian(q: Floats, k: Floats) -> Floats:
     return 0.0 - _sum_of_differences(q, k, 1)  # an exact hit scores 0.0, not -0.0
 
 
+def _root_width(q: Floats) -> float:
+    return math.sqrt(max(q.shape[-1], 1))  # width 0: all keys alike
+
+
 def _scaled_dot(q: Floats, k: Floats) -> Floats:
-    return _dot(q, k) / math.sqrt(max(q.shape[1], 1))  # width 0: all keys alike
+    return _dot(q, k) / _root_width(q)
 
 
 def _cosine(q: Floats, k: Floats) -> Floats:
     # Powers of two bring every vector to a length near one, exactly, so that no square overflows
     # or underflows. For equal vectors sqrt(x * x) is x again: the ratio is exactly 1.
     q, k = _near_one(q), _near_one(k)
-    squares = _squares(q)[:, None] * _squares(k)
+    squares = _squares(q) * _squares(k)
     cosine = _dot(q, k) / np.sqrt(np.where(squares == 0, 1, squares))
     return np.clip(cosine, -1, 1)
 
 
 def _near_one(x: Floats) -> Floats:
-    return np.ldexp(x, -_exponents(x)[:, None])
+    return np.ldexp(x, -_exponents(x)[..., None])
 
 
 def _exponents(x: Floats) -> Any:
     """Return the power of two just above each vector's largest component."""
-    return np.frexp(np.abs(x).max(axis=1, initial=0))[1]
+    return np.frexp(np.abs(x).max(axis=-1, initial=0))[1]
 
 
 def _squares(x: Floats) -> Floats:
     # Summed in the same order as _dot sums, so that equal vectors agree to the last bit.
-    if x.shape[1] > FEW:
-        return _pairs("md,md->m", x, x)
-    return sum((column * column for column in x.T), np.zeros(len(x)))
+    if x.shape[-1] > FEW:
+        return _pairs(x, x)
+    return sum((x[..., c] * x[..., c] for c in range(x.shape[-1])), np.zeros(x.shape[:-1]))
+
+
+def _unit(x: Floats) -> Floats:
+    x = _near_one(x)
+    return x / np.sqrt(np.maximum(_squares(x), 0.1))[..., None]  # a square is at least 1/4, or 0
 
 
 @dataclass(frozen=True)
@@ -218,18 +232,18 @@ class Bilinear:
     __hash__ = None  # type: ignore[assignment]  # 0.0 and -0.0 are equal
 
     def _score(self, q: Floats, k: Floats) -> Floats:
-        asked, power = np.zeros((len(q), self.W.shape[1])), np.frexp(np.abs(self.W).max(initial=0))[1]
-        for column, row in zip(_near_one(q).T, np.ldexp(self.W, -power), strict=True):
-            asked += column[:, None] * row  # BLAS would sum by place, not by pair
-        return np.ldexp(_dot(asked, k), (_exponents(q) + power)[:, None])
+        asked, power = np.zeros((*q.shape[:-1], self.W.shape[1])), np.frexp(np.abs(self.W).max(initial=0))[1]
+        for column, row in zip(np.moveaxis(_near_one(q), -1, 0), np.ldexp(self.W, -power), strict=True):
+            asked += column[..., None] * row  # BLAS would sum by place, not by pair
+        return np.ldexp(_dot(asked, k), _exponents(q) + power)
 
 
 NAMED = {
-    "gaussian": Similarity(_gaussian, bounded=True),
+    "gaussian": Similarity(_gaussian, bounded=True, factor=lambda q: q),
     "laplacian": Similarity(_laplacian, bounded=True),
-    "cosine": Similarity(_cosine, bounded=True),
-    "dot": Similarity(_dot),
-    "scaled_dot": Similarity(_scaled_dot),
+    "cosine": Similarity(_cosine, bounded=True, factor=_unit),
+    "dot": Similarity(_dot, factor=lambda q: q),
+    "scaled_dot": Similarity(_scaled_dot, factor=lambda q: q / _root_width(q)),
 }
 
 
@@ -237,14 +251,21 @@ def as_similarity(similarity: Any) -> Similarity:
     """Return the record of a similarity's name, of an InverseDistance or Bilinear, or a callable."""
     if isinstance(similarity, str) and similarity in NAMED:
         return NAMED[similarity]
-    if isinstance(similarity, (InverseDistance, Bilinear)):
+    if isinstance(similarity, InverseDistance):
         return Similarity(similarity._score)
+    if isinstance(similarity, Bilinear):
+        return Similarity(similarity._score, factor=lambda q: q @ similarity.W)
     if callable(similarity) and not isinstance(similarity, type):
         return Similarity(_checked(similarity), canonical=False)
     raise (ValueError if isinstance(similarity, str) else TypeError)(
         f"similarity is {similarity!r}, but a name ({', '.join(NAMED)}), InverseDistance(delta), "
         "Bilinear(W) or a function of (m, d) and (b, d) was expected. Check the spelling."
     )
+
+
+def score_pairs(similarity: Similarity, q: Floats, k: Floats) -> Floats:
+    """Score every query (m, d) against every key (b, d), both float64: (m, b)."""
+    return similarity.score(q[:, None], k[None]) if similarity.canonical else similarity.score(q, k)
 
 
 def widths(similarity: Any) -> tuple[int, int] | None:
