@@ -3,6 +3,7 @@
 from softdict.blend import Partial, lookup_weights, soft_lookup
 from softdict.mapping import HardView, Lookup, Match, SoftDict
 from softdict.scores import Bilinear, InverseDistance
+from softdict.transformer import attention, attention_weights
 from softdict.weights import Entmax
 
 __version__ = "0.1.0"
@@ -16,6 +17,8 @@ __all__ = [
     "Match",
     "Partial",
     "SoftDict",
+    "attention",
+    "attention_weights",
     "lookup_weights",
     "soft_lookup",
 ]
