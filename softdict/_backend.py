@@ -1,8 +1,18 @@
-"""The memory budget, and the tile sizes that follow from it."""
+"""The memory budget and the tile sizes that follow from it, threads, and the compiled exponential."""
 
 from __future__ import annotations
 
+import importlib
+import math
 import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
 
 #: MiB that one lookup may take beyond its inputs and its answer. Set the environment variable
 #: SOFTDICT_BUDGET_MIB before the import, or assign `softdict._backend.budget_mib` at any time. One
@@ -10,13 +20,21 @@ import os
 #: one query.
 budget_mib: float = float(os.environ.get("SOFTDICT_BUDGET_MIB", "32"))
 
+# ---- tiles -----------------------------------------------------------------------------------
+
 #: float64 numbers per pair: score, logit, weight, and what NumPy holds between two steps; ranks too.
 MELTED, SORTED = 6, 12
+#: Multiplications up to which the plain lookup is quicker than the bookkeeping of tiles.
+SMALL = 2**17
+#: A block has about so many queries, and a tile so many pairs: few for the cache, many for BLAS.
+ROWS, CELLS = 512, 2**18
+#: Fewer queries than this do not pay for a copy of keys or values.
+FEW_ROWS = 16
 
 
 def fits(m: int, n: int, width: int) -> bool:
-    """Tell whether m queries and n entries are a small part of the budget, so that one tile will do."""
-    return n * (2 * SORTED * m + width) <= budget_mib * 2**17
+    """Tell whether m queries and n entries are so few that a plain lookup is quickest, and within budget."""
+    return m * n * (width + 16) <= SMALL and n * (2 * SORTED * m + width) <= budget_mib * 2**17
 
 
 def tile_columns(m: int, n: int, width: int, pair: int) -> int:
@@ -24,12 +42,140 @@ def tile_columns(m: int, n: int, width: int, pair: int) -> int:
     return max(1, min(n, int(budget_mib * 2**17) // max(1, pair * m + width)))
 
 
-def tile_shape(m: int, n: int, width: int, pair: int, held: int = 0) -> tuple[int, int]:
-    """Return how many queries and entries (rows, columns) one tile holds.
+# All these shapes depend on shapes and budget alone, never on threads, so that answers do not either.
 
-    Each query holds `held` numbers from tile to tile. The shape depends on shapes and budget alone,
-    never on threads, so that answers do not either.
+
+def blocks(m: int, n: int, width: int, whole: bool) -> list[slice]:
+    """Return the blocks of queries that are worked on each by itself, as even as can be.
+
+    `whole` tells whether a tile has to hold whole rows.
     """
-    columns = tile_columns(min(m, 256), n, width, pair)
-    room = int(budget_mib * 2**17) - columns * width
-    return max(1, min(m, room // (pair * columns + held))), columns
+    most = int(budget_mib * 2**17) // (2 * SORTED * n + width if whole else 4 * (64 + 4 * width))
+    count = math.ceil(m / max(1, most)) if most < ROWS or whole else max(1, round(m / ROWS))
+    edges = np.linspace(0, m, max(count, 1) + 1).astype(int).tolist()
+    return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+def stream_columns(m: int, n: int, width: int, size: int) -> int:
+    """Return how many entries one tile of m queries holds, in numbers of `size` bytes."""
+    share, cells = (2, n) if m < FEW_ROWS else (4, CELLS // m)
+    room = int(budget_mib * 2**20) // share // size
+    return max(1, min(n, cells, (room - 2 * m * width) // (3 * m + width + 1)))
+
+
+def sift_shape(m: int, n: int, width: int, k: int, size: int) -> tuple[int, int]:
+    """Return how many entries one tile holds, and in how many groups they are, at least k."""
+    columns = stream_columns(m, n, width, size)
+    groups = max(2 ** math.ceil(math.log2(k)), min(64, columns // 2))
+    return max(2, columns // groups) * groups, groups
+
+
+def most_kept(m: int, n: int, width: int, size: int) -> int:
+    """Return up to which k the k best are worth sifting for."""
+    return max(4, stream_columns(m, n, width, size) // 4)
+
+
+def pairs_at_once(width: int) -> int:
+    """Return how many single pairs of `width` numbers to work on together."""
+    return max(1, min(CELLS // 4, int(budget_mib * 2**17) // (8 * (width + 2))))
+
+
+# ---- threads ---------------------------------------------------------------------------------
+
+_threading = threading.Lock()  # held by the one call that uses threads
+
+
+@cache
+def _blas() -> Any:
+    """Return the one controller of BLAS threads, of the extra `fast`; None without it."""
+    try:
+        return importlib.import_module("threadpoolctl").ThreadpoolController()
+    except ImportError:
+        return None
+
+
+def run(tasks: Sequence[Callable[[], None]], work: float) -> None:
+    """Run tasks, on threads where there are many multiplications to do, and the budget allows for it.
+
+    BLAS is held to one thread each while they run, in the whole process: other threads that use BLAS
+    at that time notice. A second call in the meantime stays on the thread that it came from.
+    """
+    workers = min(os.cpu_count() or 1, len(tasks), int(budget_mib * 2**17) // (4 * CELLS))
+    if work < 2**26 or workers < 2 or _blas() is None or not _threading.acquire(blocking=False):
+        for task in tasks:
+            task()
+        return
+    try:
+        with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+            for done in [pool.submit(task) for task in tasks]:
+                done.result()
+    finally:
+        _threading.release()
+
+
+# ---- the exponential -------------------------------------------------------------------------
+
+
+def exp_rows(z: Any, shift: Any) -> Any:
+    """Put ``exp(z - shift)`` in the place of z (m, b), shift (m,); return the sums of its rows (m,)."""
+    z -= shift[:, None]
+    np.exp(z, out=z)
+    return z.sum(axis=1)
+
+
+def exponential(work: float) -> Callable[[Any, Any], Any]:
+    """Return `exp_rows`, compiled where numba is there and there are many numbers: the import takes time."""
+    return (_compiled() if work >= 2**20 else None) or exp_rows
+
+
+@cache
+def _compiled() -> Any:
+    """Return `exp_rows` in one pass over memory; None without numba.
+
+    exp(x) is 2**n * 2**r, with n the whole number nearest to x log2(e) and r in [-1/2, 1/2]: the second
+    factor by its Taylor series, correct to half a unit in the last place of float32 (7 terms) and of
+    float64 (13), the first by adding n to the exponent's bits. What is below the smallest normal number
+    becomes 0.
+    """
+    try:
+        numba = importlib.import_module("numba")
+    except ImportError:
+        return None
+
+    def kernel(real: Any, integer: Any, terms: int, bits: int, lowest: int) -> Any:
+        log2e, low, high, zero, one = (real(x) for x in (math.log2(math.e), lowest, 2 - lowest, 0, 1))
+        series = tuple(real(math.log(2) ** i / math.factorial(i)) for i in range(terms, 0, -1))
+        place = integer(bits)
+
+        # Sums may be reordered, and thereby run in parallel; there is nothing here that this could spoil.
+        @numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz", "reassoc"})  # type: ignore[untyped-decorator]
+        def rows(z: Any, shift: Any, sums: Any) -> None:
+            for i in range(z.shape[0]):
+                total = zero
+                for j in range(z.shape[1]):
+                    x = min((z[i, j] - shift[i]) * log2e, high)
+                    n = np.rint(x)
+                    r = x - n
+                    p = series[0]
+                    for c in series[1:]:
+                        p = p * r + c
+                    p = real(p * r + one)
+                    y = integer(p.view(integer) + integer(integer(n) << place)).view(real)
+                    y = zero if x < low else y  # in this order, so that NaN stays NaN
+                    z[i, j] = y
+                    total += y
+                sums[i] = total
+
+        return rows
+
+    kernels = {
+        np.dtype(np.float32): kernel(np.float32, np.int32, 7, 23, -126),
+        np.dtype(np.float64): kernel(np.float64, np.int64, 13, 52, -1022),
+    }
+
+    def exp_rows(z: Any, shift: Any) -> Any:
+        sums = np.empty(len(z), dtype=z.dtype)
+        kernels[z.dtype](z, shift.astype(z.dtype, copy=False), sums)
+        return sums
+
+    return exp_rows

@@ -469,21 +469,43 @@ def check_settings(named: dict[str, Callable[[Any], Any]], settings: dict[str, A
 
 
 class Masks(NamedTuple):
-    """Who takes part: each broadcasts to (m, n), or is None."""
+    """Who takes part: (m, n), or None for all."""
 
     where: Any = None
     bias: Any = None
     skip: Any = None  # (m,) the entry that each query leaves out, negative for none
     span: Any = None  # (m, 2) the first entry that each query sees, and the first after the last one
 
-    def tile(self, rows: Any, columns: slice, shape: tuple[int, int]) -> Masks:
-        """Return the part for some of the queries and entries of a call of this shape (m, n)."""
-        start = columns.start or 0
-        where, bias = (
-            None if x is None else np.broadcast_to(x, shape)[rows, columns] for x in (self.where, self.bias)
-        )
-        skip, span = (None if x is None else x[rows] - start for x in (self.skip, self.span))
+    def tile(self, rows: Any, columns: slice) -> Masks:
+        """Return the part for some of the queries and entries."""
+        where, bias = (None if x is None else x[rows, columns] for x in (self.where, self.bias))
+        skip, span = (None if x is None else x[rows] - (columns.start or 0) for x in (self.skip, self.span))
         return Masks(where, bias, skip, span)
+
+    def seen(self, m: int, n: int) -> tuple[Any, Any]:
+        """Return which entries any query may see (n,), and of those, which each may see (m, n).
+
+        None stands for all.
+        """
+        where, bias, skip, span = self
+        some, each = None, None
+        if where is not None:
+            if m == 1 or where.strides[0] == 0:  # one row for all
+                some = None if where[0].all() else where[0]
+            else:
+                each = where
+        if bias is not None:
+            possible = bias > -math.inf
+            if not possible.all():
+                each = possible if each is None else possible & each
+        if span is not None and (span[:, 0].max(initial=0) > 0 or span[:, 1].min(initial=n) < n):
+            place = np.arange(n)
+            inside = (place >= span[:, :1]) & (place < span[:, 1:])
+            each = inside if each is None else inside & each
+        if skip is not None and len(rows := np.nonzero((skip >= 0) & (skip < n))[0]):
+            each = np.ones((m, n), dtype=bool) if each is None else each.copy()
+            each[rows, skip[rows]] = False
+        return some, each if each is None or some is None else each[:, some]
 
 
 class Call(NamedTuple):

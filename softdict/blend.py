@@ -6,14 +6,16 @@ to merge partial answers is to look up once more, softly, among a handful of ent
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._backend import MELTED, SORTED, fits, tile_columns, tile_shape
+from softdict import _backend
 from softdict._checks import Array, Call, Floats, Masks, arrange, check_settings
-from softdict.scores import as_similarity, score_pairs, widths
+from softdict.scores import Block, as_similarity, score_pairs, widths
 from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, share, weigh
 
 # ---- plainly ---------------------------------------------------------------------------------
@@ -183,28 +185,23 @@ def _merge(parts: list[Part], settings: Any) -> Part:
 def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]:
     """Let the silent entry in and end: the answers (m, e), and who reached something (m,)."""
     _, weights, _, reached = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
-    if part.value is not None:
-        out = mix_each(weights, part.value)
-    else:
-        out = np.full((len(weights), values.shape[1]), -0.0)  # which adds nothing, even to -0.0
-        step = 1 + tile_columns(len(weights), weights.shape[1], 0, MELTED) // max(1, values.shape[1])
-        for start in range(0, weights.shape[1], step):
-            some = slice(start, start + step)
-            out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
+    out = _kept(weights, part, values)
     out[~weights.any(axis=1)] = 0.0  # where there is nothing, not even a sign
     return out, reached
 
 
-def _by_tiles(query: Array, keys: Array, values: Array, masks: Masks, columns: int, settings: Any) -> Part:
-    """Merge the partial answers of all tiles of entries, sixteen at a time."""
-    parts: list[Part] = []
-    for j in range(0, max(len(keys), 1), columns):
-        c = slice(j, j + columns)
-        part = _tile(query, keys[c], values[c], masks.tile(slice(None), c, (len(query), len(keys))), settings)
-        parts.append(part._replace(place=part.place + j))
-        if len(parts) == 16:
-            parts = [_merge(parts, settings)]
-    return _merge(parts, settings)
+def _kept(weights: Floats, part: Part, values: Any) -> Floats:
+    """Blend weights (m, s) and the values of the entries that are kept to (m, e)."""
+    if part.value is not None:
+        return mix_each(weights, part.value)
+    out = np.full((len(weights), values.shape[1]), -0.0)  # which adds nothing, even to -0.0
+    step = 1 + _backend.tile_columns(len(weights), weights.shape[1], 0, _backend.MELTED) // max(
+        1, values.shape[1]
+    )
+    for start in range(0, weights.shape[1], step):
+        some = slice(start, start + step)
+        out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
+    return out
 
 
 def by_parts(bias: Any, settings: Any) -> Any:
@@ -213,36 +210,396 @@ def by_parts(bias: Any, settings: Any) -> Any:
     return {**settings, "weighting": "softmax"} if even else settings
 
 
-def _tile_shape(m: int, n: int, width: int, settings: Any) -> tuple[int, int]:
-    held, pair = (0, MELTED) if _melts(settings) else (8 * min(n, settings["top_k"] or n), SORTED)
-    rows, columns = tile_shape(m, n, width, pair, held)
-    if isinstance(as_weighting(settings["weighting"]), Entmax):
-        return rows, columns
-    return max(1, rows * columns // max(n, 1)), max(n, 1)  # a callable weighs whole rows
+class Source(NamedTuple):
+    """Some queries, and what they are asked about."""
+
+    query: Array  # (m, d)
+    keys: Array  # (n, d)
+    values: Array  # (n, e)
+    masks: Masks  # of all queries of a call
+    norms: Any = None  # (n,) the lengths of the keys, where they are kept
+    at: Any = slice(None)  # which of all queries these are
+
+    def rows(self, rows: slice) -> Source:
+        """Return the part for some of the queries."""
+        start = self.at.start or 0
+        return self._replace(query=self.query[rows], at=slice(start + rows.start, start + rows.stop))
+
+    def seen(self, columns: slice = slice(None)) -> Masks:
+        """Return the masks of these queries, for some of the entries."""
+        return self.masks.tile(self.at, columns)
+
+    def tiles(self, columns: int) -> Iterator[tuple[Any, Array, Array, Any, Any, Any]]:
+        """Go through what any query sees: places, keys, values, norms, bias, and who sees which (m, b)."""
+        m, n = len(self.query), len(self.keys)
+        span = None if self.masks.span is None else self.masks.span[self.at]
+        start, stop = (0, n) if span is None else (max(span[:, 0].min(), 0), min(span[:, 1].max(), n))
+        for j in range(start, stop, columns):
+            c = slice(j, min(j + columns, stop))
+            masks = self.seen(c)
+            some, each = masks.seen(m, c.stop - j)
+            norms, bias = None if self.norms is None else self.norms[c], masks.bias
+            place, keys, values = np.arange(j, c.stop), self.keys[c], self.values[c]
+            if some is not None:
+                place, keys, values = place[some], keys[some], values[some]
+                norms, bias = (None if x is None else x[..., some] for x in (norms, bias))
+            if len(place):
+                yield place, keys, values, norms, bias, each
+
+    def middle(self) -> tuple[Floats, Floats]:
+        """Return the mean key and value of up to 128 entries that all these queries see, to compute about."""
+        where, bias, skip, span = self.masks
+        start, stop = 0, len(self.keys)
+        if span is not None:
+            span = span[self.at]
+            start, stop = max(span[:, 0].max(), 0), min(span[:, 1].min(), stop)
+        some = np.arange(start, stop, max(1, (stop - start) // 128))[:128]
+        if where is not None:
+            some = some[where[self.at][:, some].all(axis=0)]
+        if bias is not None:
+            some = some[(bias[self.at][:, some] > -math.inf).all(axis=0)]
+        if skip is not None:
+            some = some[~np.isin(some, skip[self.at])]
+        key, value = (
+            x[some].sum(axis=0, dtype=np.float64) / max(len(some), 1) for x in (self.keys, self.values)
+        )
+        return key, value
+
+    def canonical(self, rows: Any, places: Any, settings: Any) -> Floats:
+        """Score single pairs, canonically."""
+        similarity, out = as_similarity(settings["similarity"]), np.empty(len(rows))
+        step, one = _backend.pairs_at_once(self.query.shape[1] + self.keys.shape[1]), len(self.query) == 1
+        for start in range(0, len(rows), step):
+            i, j = rows[start : start + step], places[start : start + step]
+            neighbors = one and np.array_equal(j, np.arange(j[0], j[0] + len(j)))  # no need to pick them
+            k = self.keys[j[0] : j[-1] + 1] if neighbors else self.keys[j]
+            q = self.query if one else self.query[i]
+            out[start : start + step] = similarity.score(q.astype(np.float64), k.astype(np.float64))
+        return out
+
+    def block(self, settings: Any, scale: float, dtype: Any, center: Floats) -> Block:
+        """Return what scores these queries."""
+        similarity = as_similarity(settings["similarity"])
+        return Block(similarity, self.query, self.keys[:0], scale, dtype, center)
 
 
-def answer(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> tuple[Floats, Any]:
+def _by_tiles(source: Source, settings: Any) -> Part:
+    """Merge the partial answers of all tiles of entries, sixteen at a time: the careful way."""
+    query, keys, values, parts = *source[:3], []
+    columns = _backend.tile_columns(
+        len(query), len(keys), 2 * keys.shape[1] + values.shape[1], _backend.SORTED
+    )
+    for j in range(0, max(len(keys), 1), columns):
+        c = slice(j, j + columns)
+        part = _tile(query, keys[c], values[c], source.seen(c), settings)
+        parts.append(part._replace(place=part.place + j))
+        if len(parts) == 16:
+            parts = [_merge(parts, settings)]
+    return _merge(parts, settings)
+
+
+# ---- the same quickly: by matrix products --------------------------------------------------------
+
+
+def _held(z: Floats, each: Any) -> Any:
+    """Tell which rows hold no score that is seen and -infinity, perhaps since it has overflowed (m,)."""
+    lost = z == -math.inf
+    return ~(lost if each is None else lost & each).any(axis=1) if np.count_nonzero(lost) else True
+
+
+#: Sums of exponentials that grow beyond this are taken again, less a larger reference.
+HUGE = 1e25
+#: Sizes of scores up to which float32 is far from overflow.
+SAFE = 1e30
+
+
+def _reach(longest: Floats, norms: Any, each: Any) -> Floats:
+    """Return the length of the longest key that each query has seen (m,)."""
+    if norms is None:
+        return longest
+    return np.maximum(longest, norms.max() if each is None else np.where(each, norms, 0).max(axis=1))
+
+
+def _stream(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
+    """Return the melted partial answer, and in which rows its rounding is surely small (m,).
+
+    For softmax above T = 0. A row's logits are taken less the best of the first few that it sees. That is
+    no maximum, nor need it be: only where later ones are so much larger that exponentials grow huge, the
+    tile is done again, less its own best.
+    """
+    temperature, low = settings["temperature"], settings["min_score"]
+    (m, d), e = source.query.shape, source.values.shape[1]
+    center, middle = source.middle()
+    block = source.block(settings, 1 / temperature, dtype, center)
+    columns = _backend.stream_columns(m, len(source.keys), d + e, block.dtype.itemsize)
+    exp_rows, room = _backend.exponential(m * len(source.keys)), np.empty(m * columns, dtype=block.dtype)
+    shift, reach, mass, total = (
+        np.full(m, -math.inf),
+        np.zeros(m),
+        np.zeros(m),
+        np.zeros((m, e + block.centered)),
+    )
+    good = np.ones(m, dtype=bool)
+    for place, keys, values, norms, bias, each in source.tiles(columns):
+        z = room[: m * len(place)].reshape(m, -1)
+        huge: Any = False
+        for again in (False, True):
+            sizes = block.tile(keys, z, norms)
+            reach = _reach(reach, sizes, each)
+            if block.direct:
+                good &= _held(z, each)
+            if low is not None:
+                _cut(block, z, low, reach, source, place, settings)
+            if bias is not None:
+                z += bias
+            if each is not None:
+                np.copyto(z, -math.inf, where=~each)
+            fresh = huge | (shift == -math.inf)
+            if np.count_nonzero(fresh):
+                first = z if again or each is not None else z[:, : max(128, 2**14 // m)]
+                peak = np.where(fresh, np.fmax(shift, first.max(axis=1)), shift)
+                fade = np.exp(np.where(peak > shift, shift - peak, 0))
+                shift, mass, total = peak, mass * fade, total * fade[:, None]
+            sums = exp_rows(z, np.where(shift == -math.inf, 0, shift).astype(z.dtype))
+            if not np.count_nonzero(huge := sums > HUGE):
+                break
+        mass += sums
+        total += _blended(z, values, middle, sizes if block.centered else None, each, good)
+    level, log = shift + block.constant, np.log(mass)
+    nobody = (shift == -math.inf) & (mass == 0)
+    value = total / mass[:, None]
+    size = block.size(reach) if not block.centered else block.size_of_mean(value[:, e])
+    value = value[:, :e] + (middle if m >= _backend.FEW_ROWS else 0)
+    value[nobody] = 0
+    # The largest logit that matters is at least the reference, where that matters, and what the sum tells.
+    largest = np.fmax(np.where(mass < 2.0**22, np.abs(level), 0), -(level + log))
+    good &= nobody | (np.isfinite(mass) & np.isfinite(value).all(axis=1))
+    good &= nobody | (max(1.5, math.sqrt(d) / 8) * size <= 24 * (1 + largest))
+    score = np.where(nobody, -math.inf, level * temperature if temperature < math.inf else 0.0)[:, None]
+    bias = (log if temperature < math.inf else level + log)[:, None]
+    return Part(score, bias, np.zeros((m, 1), dtype=np.intp), value[:, None]), good
+
+
+def _blended(z: Floats, values: Array, middle: Floats, sizes: Any, each: Any, good: Any) -> Floats:
+    """Return z (m, b) times values (b, e), and beside them times the squares of `sizes` (b,).
+
+    A long sum of equal terms rounds always in one direction: less their middle they are zero, and for few
+    queries, who do not pay for a copy, 128 entries are summed at a time.
+    """
+    m, (b, e), right = len(z), values.shape, values
+    if m >= _backend.FEW_ROWS or sizes is not None:
+        right = np.empty((b, e + (sizes is not None)), dtype=z.dtype)
+        np.subtract(
+            values, middle.astype(z.dtype) * (m >= _backend.FEW_ROWS), out=right[:, :e], casting="same_kind"
+        )
+        if sizes is not None:
+            np.multiply(sizes, sizes, out=right[:, e])
+    if each is not None and not math.isfinite(right.sum()):
+        odd: Any = ~np.isfinite(right).all(axis=1)
+        good &= ~(each & odd).any(axis=1)
+        right = np.where(odd[:, None], 0, right)  # 0 * NaN would spread to those who do not see it
+    if m >= _backend.FEW_ROWS:
+        return z @ right
+    right, whole = right.astype(z.dtype, copy=False), b - b % 128
+    by_128 = z[:, :whole].reshape(m, whole // 128, 128).swapaxes(0, 1) @ right[:whole].reshape(
+        -1, 128, right.shape[1]
+    )
+    return np.asarray(by_128.sum(axis=0, dtype=np.float64) + z[:, whole:] @ right[whole:])
+
+
+def _cut(
+    block: Block, z: Floats, low: float, reach: Floats, source: Source, place: Any, settings: Any
+) -> None:
+    """Take out, in place, the scores below `min_score`; those near it are scored again."""
+    cut = low * block.scale - np.broadcast_to(block.constant, len(z))
+    below: Any = z < cut[:, None]
+    slack = block.slack(np.abs(cut), reach)[:, None]
+    i, j = np.nonzero(np.abs(z - cut[:, None]) <= slack)
+    below[i, j] = source.canonical(i, place[j], settings) < low
+    z[below] = -math.inf
+
+
+def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
+    """Return the partial answer, and in which rows it can be trusted (m,): where only few entries count.
+
+    For the hard limit, top-k and the sparse weightings. Who scores lower than k others that a row has
+    seen, by more than rounding, cannot count. The others are scored canonically.
+    """
+    temperature, top_k, low = (settings[name] for name in ("temperature", "top_k", "min_score"))
+    m, (n, d), e = len(source.query), source.keys.shape, source.values.shape[1]
+    biased = source.masks.bias is not None and temperature > 0
+    scale = 1 / temperature if biased else 1.0
+    k, margin = top_k or 1, 0.0
+    if top_k is None and temperature > 0:  # a weight is 0 where its logit is 1 / (alpha - 1) below the best
+        margin = scale * temperature / (as_weighting(settings["weighting"]).alpha - 1)
+    block = source.block(settings, scale, dtype, source.middle()[0])
+    columns, groups = _backend.sift_shape(m, n, d + e, k, block.dtype.itemsize)
+    eps, room = float(np.finfo(block.dtype).eps), np.empty((m, columns), dtype=block.dtype)
+    best = np.full((m, groups), -math.inf, dtype=block.dtype)  # of each of so many groups of entries
+    reach, prior, good = np.zeros(m), np.zeros(m), np.ones(m, dtype=bool)
+    part, found, count = None, [], 0
+    for place, keys, _, norms, bias, each in source.tiles(columns):
+        z = room[:, : len(place)]
+        reach = _reach(reach, block.tile(keys, z, norms), each)
+        if block.direct and not (block.exact and scale == 1):
+            good &= _held(z, each)
+        if biased:
+            z += bias
+            prior = np.maximum(prior, np.where(bias > -math.inf, np.abs(bias), 0).max(axis=1))
+        if each is not None:
+            np.copyto(z, -math.inf, where=~each)
+        room[:, len(place) :] = -math.inf
+        by_group = room.reshape(m, -1, groups)
+        top = by_group.max(axis=1)
+        np.maximum(best, top, out=best)
+        kth = (best.max(axis=1) if k == 1 else np.partition(best, groups - k, axis=1)[:, groups - k]) - margin
+        size = np.where(np.isfinite(kth), np.abs(kth), 0) + prior
+        least = kth - 2 * block.slack(size, reach) - 8 * eps * (size + margin)
+        if low is not None and not biased:
+            edge = low - np.broadcast_to(block.constant, m)
+            least = np.fmax(least, edge - 2 * block.slack(np.abs(edge), reach) - 8 * eps * np.abs(edge))
+        i, g = np.nonzero((top >= least[:, None]) & (top > -math.inf))
+        group = by_group[i, :, g]
+        at, h = np.nonzero((group >= least[i, None]) & (group > -math.inf))
+        i, j = i[at], h * groups + g[at]
+        found.append((i, place[j], group[at, h], bias[i, j] if bias is not None else np.zeros(len(i))))
+        count += len(i)
+        if count > _backend.pairs_at_once(_backend.SORTED):
+            part, found, count = _settled(source, settings, found, least, part), [], 0
+    good &= (block.size(reach) < SAFE) & (prior < SAFE) & ~np.isnan(best).any(axis=1)
+    return _settled(source, settings, found, least, part) if count else part or _nothing(m, e, settings), good
+
+
+def _settled(source: Source, settings: Any, found: Any, least: Floats, part: Part | None) -> Part:
+    """Score what was found canonically, and merge it into the partial answer."""
+    i, place, z, bias = (np.concatenate(x) for x in zip(*found, strict=True))
+    kept = np.nonzero(z >= least[i])[0]
+    kept = kept[np.argsort(i[kept], kind="stable")]
+    i, place, bias = i[kept], place[kept], bias[kept]
+    score, m = source.canonical(i, place, settings), len(least)
+    if settings["min_score"] is not None:
+        score[score < settings["min_score"]] = -math.inf
+    counts = np.bincount(i, minlength=m)
+    width, ends, parts = max(counts.max(), 1), np.cumsum(counts), []
+    step = max(1, _backend.pairs_at_once(_backend.SORTED) // width)
+    for start in range(0, m, step):
+        rows = min(step, m - start)
+        pick = slice(ends[start] - counts[start], ends[start + rows - 1])
+        at = (i[pick] - start, np.arange(pick.start, pick.stop) - (ends - counts)[i[pick]])
+        shape = (rows, width)
+        new = Part(np.full(shape, -math.inf), np.zeros(shape), np.zeros(shape, dtype=np.intp), None)
+        new.score[at], new.bias[at], new.place[at] = score[pick], bias[pick], place[pick]
+        _only_infinite(new.score)
+        if _melts(settings):
+            entries = new
+            new = _melted(
+                new.score,
+                new.bias,
+                settings,
+                lambda shares, entries=entries: _kept(shares, entries, source.values),
+            )
+        else:
+            new = _pruned(new, settings)
+        old = [] if part is None else [Part(*(None if x is None else x[start : start + rows] for x in part))]
+        parts.append(_merge([*old, new], settings))
+    return _stacked(parts)
+
+
+def _nothing(m: int, e: int, settings: Any) -> Part:
+    """Return the partial answer of queries that have seen nothing."""
+    value = np.zeros((m, 1, e)) if _melts(settings) else None
+    return Part(np.full((m, 1), -math.inf), np.zeros((m, 1)), np.zeros((m, 1), dtype=np.intp), value)
+
+
+def _stacked(parts: list[Part]) -> Part:
+    """Return the partial answers of all queries, of some each; what is missing scores -inf."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.score.shape[1] for part in parts)
+
+    def padded(x: Any, filler: float) -> Any:
+        return np.pad(x, [(0, 0), (0, width - x.shape[1])], constant_values=filler)
+
+    score, bias, place = (
+        np.concatenate([padded(part[field], filler) for part in parts])
+        for field, filler in enumerate((-math.inf, 0, 0))
+    )
+    return Part(
+        score, bias, place, None if parts[0].value is None else np.concatenate([p.value for p in parts])
+    )
+
+
+def _ways(source: Source, settings: Any, dtype: Any) -> list[tuple[Any, Any]]:
+    """Return the quick ways to a partial answer and in which dtype, the quickest first."""
+    similarity, dtype = as_similarity(settings["similarity"]), np.dtype(dtype)
+    hot, melts = settings["temperature"] == math.inf, _melts(settings) and settings["temperature"] > 0
+    if not similarity.canonical or (
+        hot and (settings["min_score"] if melts else source.masks.bias) is not None
+    ):
+        return []
+    if melts:
+        return [(_stream, kind) for kind in dict.fromkeys((dtype, np.dtype(np.float64)))]
+    width = source.keys.shape[1] + source.values.shape[1]
+    most = _backend.most_kept(len(source.query), len(source.keys), width, dtype.itemsize)
+    return [(_sift, dtype)] if (settings["top_k"] or 1) <= most else []
+
+
+def _part(source: Source, settings: Any, dtype: Any) -> Part:
+    """Return the partial answer: the quick way where it is right, the careful one elsewhere."""
+    return _by_ways(source, settings, _ways(source, settings, dtype))
+
+
+def _by_ways(source: Source, settings: Any, ways: list[Any]) -> Part:
+    """Return the partial answer by the first way that can be trusted, in each row.
+
+    Rows that cannot are asked again in blocks that stand where they stand, whatever becomes of the others:
+    BLAS rounds by place and shape.
+    """
+    if not ways or not len(source.query):
+        return _by_tiles(source, settings)
+    (way, dtype), *others = ways
+    part, good = way(source, settings, dtype)
+    parts, row = [part], np.arange(m := len(source.query))
+    for start in range(0, m, _backend.ROWS // 8):
+        c = slice(start, min(start + _backend.ROWS // 8, m))
+        if not good[c].all():
+            again = np.nonzero(~good[c])[0]
+            row[start + again] = sum(len(p.score) for p in parts) + again
+            parts.append(_by_ways(source.rows(c), settings, others))
+    return part if len(parts) == 1 else Part(*(None if x is None else x[row] for x in _stacked(parts)))
+
+
+# ---- whole lookups -------------------------------------------------------------------------------
+
+
+def answer(source: Source, settings: Any, dtype: Any = np.float64) -> tuple[Floats, Any]:
     """Return the answers (m, e) in float64, and which queries reached something (m,).
 
-    The input is checked already: query (m, d), keys (n, d), values (n, e).
+    The input is checked already. `dtype` is in which the caller gets the answer.
     """
-    m, n, e = len(query), len(keys), values.shape[1]
-    width = 2 * keys.shape[1] + e
-    with np.errstate(all="ignore"):
-        if fits(m, n, width):
-            return plain(query, keys, values, masks, settings)
-        rules = by_parts(masks.bias, settings)
-        rows, columns = _tile_shape(m, n, width, rules)
-        out, reached = np.empty((m, e)), np.empty(m, dtype=bool)
-        for i in range(0, m, rows):
-            r = slice(i, i + rows)
-            some = masks.tile(r, slice(None), (m, n))
-            if columns >= n:
-                out[r], reached[r] = plain(query[r], keys, values, some, settings)
+    (m, d), (n, e) = source.query.shape, source.values.shape
+    if _backend.fits(m, n, d + e):
+        with np.errstate(all="ignore"):
+            return plain(*source[:3], source.seen(), settings)
+    out, reached = np.empty((m, e)), np.empty(m, dtype=bool)
+    _backend.run(tasks(source, settings, dtype, out, reached), m * n * (d + e))
+    return out, reached
+
+
+def tasks(source: Source, settings: Any, dtype: Any, out: Floats, reached: Any) -> list[Callable[[], None]]:
+    """Return functions that each put a block of the answers into `out` (m, e) and `reached` (m,)."""
+    (m, d), (n, e) = source.query.shape, source.values.shape
+    rules, whole = by_parts(source.masks.bias, settings), callable(settings["weighting"])
+
+    def block(r: slice) -> None:
+        with np.errstate(all="ignore"):
+            some = source.rows(r)
+            if whole or _backend.fits(r.stop - r.start, n, d + e):  # a callable weighs whole rows
+                out[r], reached[r] = plain(*some[:3], some.seen(), settings)
             else:
-                part = _by_tiles(query[r], keys, values, some, columns, rules)
-                out[r], reached[r] = _finish(part, rules, values)
-        return out, reached
+                out[r], reached[r] = _finish(_part(some, rules, dtype), rules, source.values)
+
+    return [functools.partial(block, r) for r in _backend.blocks(m, n, d + e, whole)]
 
 
 class Explained(NamedTuple):
@@ -342,10 +699,8 @@ def shaped(value: Floats, shape: tuple[int, ...], dtype: Any) -> Any:
     return value.item() if shape == () else value.reshape(shape)
 
 
-def partial(
-    query: Array, keys: Array, values: Array, masks: Masks, settings: Any, offset: int, shape: Any
-) -> Partial:
-    """Return the partial answer over these entries; takes what `answer` takes.
+def partial(source: Source, settings: Any, offset: int, shape: Any) -> Partial:
+    """Return the partial answer over these entries.
 
     `offset` is how many entries come before these, `shape` what to make of the answer (m, e) at the
     end: its shape and dtype.
@@ -355,15 +710,19 @@ def partial(
             f"weighting is {settings['weighting']!r}, a function of whole rows, but a named one was "
             "expected in a partial answer, which sees a part of each row. Use a name or Entmax(alpha)."
         )
-    m, n, e = len(query), len(keys), values.shape[1]
-    settings = by_parts(masks.bias, settings)
-    with np.errstate(all="ignore"):
-        columns = tile_columns(m, n, 2 * keys.shape[1] + e, SORTED)
-        state = _by_tiles(query, keys, values, masks, columns, settings)
+    (m, d), (n, e) = source.query.shape, source.values.shape
+    settings, states = by_parts(source.masks.bias, settings), {}
+
+    def block(r: slice) -> None:
+        with np.errstate(all="ignore"):
+            states[r.start] = _part(source.rows(r), settings, shape[1])
+
+    _backend.run([functools.partial(block, r) for r in _backend.blocks(m, n, d + e, False)], m * n * (d + e))
+    state = _stacked([states[start] for start in sorted(states)])
     if state.value is None:
-        state = state._replace(value=values[state.place].astype(np.float64))
+        state = state._replace(value=source.values[state.place].astype(np.float64))
     state = state._replace(place=state.place + offset)
-    return Partial(state, settings, (f"d = {keys.shape[1]}, e = {e}, m = {m}", *shape))
+    return Partial(state, settings, (f"d = {d}, e = {e}, m = {m}", *shape))
 
 
 # ---- the public functions ------------------------------------------------------------------------
@@ -379,9 +738,12 @@ def values_of(call: Call, settings: Any, span: Any = None) -> Any:
 
     `span` (m, 2) is the first entry that each query sees, and the first after the last one.
     """
-    out = np.empty((*call.lead, call.query.shape[-2], call.values.shape[-1]))
+    (m, d), (n, e) = call.query.shape[-2:], call.values.shape[-2:]
+    out, reached, todo = np.empty((*call.lead, m, e)), np.empty((*call.lead, m), dtype=bool), []
     for at, q, k, masks in call.each():
-        out[at] = answer(q, k, call.values[at], masks._replace(span=span), settings)[0]
+        source = Source(q, k, call.values[at], masks._replace(span=span))
+        todo += tasks(source, settings, call.dtype, out[at], reached[at])
+    _backend.run(todo, reached.size * n * (d + e))
     return call.result(out[..., 0] if call.scalar else out)
 
 

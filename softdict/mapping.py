@@ -13,7 +13,7 @@ import numpy as np
 from softdict import _checks, display, encoders
 from softdict._checks import Array, Masks, brief
 from softdict._store import Store
-from softdict.blend import Explained, Partial, answer, by_parts, checked, explain, partial, shaped
+from softdict.blend import Explained, Partial, Source, answer, by_parts, checked, explain, partial, shaped
 from softdict.encoders import Asked, Keys, key_name
 from softdict.scores import widths
 from softdict.weights import calibrate, entropy
@@ -442,7 +442,7 @@ class SoftDict:
         if store.mapped and not callable(self._settings["weighting"]):
             return self._partial(asked, masks).end()
         keys, values = store.arrays()
-        value, reached = answer(asked.vectors, keys, values, masks, self._settings)
+        value, reached = answer(Source(asked.vectors, keys, values, masks), self._settings, values.dtype)
         return shaped(value, self._shape(asked), values.dtype), reached
 
     def _shape(self, asked: Asked) -> tuple[int, ...]:
@@ -457,7 +457,8 @@ class SoftDict:
         keys, objects = self._store.arrays()[0], self._store.objects or []
         winner = {"top_k": 1, "weighting": "softmax"}
         row_and_share = np.column_stack([np.arange(len(keys)), np.ones(len(keys))])
-        picked, reached = answer(asked.vectors, keys, row_and_share, masks, {**self._settings, **winner})
+        source = Source(asked.vectors, keys, row_and_share, masks)
+        picked, reached = answer(source, {**self._settings, **winner})
         reached = reached & (picked[:, 1] > 0)  # else the silent entry won
         things = [objects[int(row)] if hit else None for row, hit in zip(picked[:, 0], reached, strict=True)]
         return things[0] if asked.single else things, reached
@@ -471,13 +472,15 @@ class SoftDict:
 
     def _partial(self, asked: Asked, masks: Masks, offset: int = 0) -> Partial:
         store, query, shape = self._store, asked.vectors, self._shape(asked)
-        all_pairs = (len(query), len(store))
-        parts = (
-            partial(query, keys, values, masks.tile(slice(None), slice(start, start + len(keys)), all_pairs),
-                    self._settings, offset + start, (shape, values.dtype))
-            for start, keys, values in (store.blocks() if store.mapped else [(0, *store.arrays())])
-        )  # fmt: skip
-        return reduce(add, parts)
+
+        def part(start: int, keys: Array, values: Array) -> Partial:
+            some = masks.tile(slice(None), slice(start, start + len(keys)))
+            source = Source(query, keys, values, some)
+            return partial(source, self._settings, offset + start, (shape, values.dtype))
+
+        return reduce(
+            add, (part(*block) for block in (store.blocks() if store.mapped else [(0, *store.arrays())]))
+        )
 
     def _explain(self, asked: Asked, masks: Masks) -> Explained:
         _checks.check_size(len(asked.vectors), len(self))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Floats, brief, check_number, check_result, numbers
+from softdict._checks import Array, Floats, brief, check_number, check_result, numbers
 
 #: Up to this width a sum runs coordinate by coordinate over whole tiles; above, along each pair.
 FEW = 6
@@ -33,7 +33,7 @@ class Similarity(NamedTuple):
     bounded: bool = False  # True where no score is infinity
     #: False where `score` may round differently from pair to pair; it then maps (m, d), (b, d) to (m, b).
     canonical: bool = True
-    #: Where a matrix product gives the score up to rounding: turns queries into its left factor.
+    #: Where a matrix product gives the score up to rounding: turns queries (m, d) into its left factor.
     factor: Callable[[Floats], Floats] | None = None
 
 
@@ -266,6 +266,88 @@ def as_similarity(similarity: Any) -> Similarity:
 def score_pairs(similarity: Similarity, q: Floats, k: Floats) -> Floats:
     """Score every query (m, d) against every key (b, d), both float64: (m, b)."""
     return similarity.score(q[:, None], k[None]) if similarity.canonical else similarity.score(q, k)
+
+
+class Block:
+    """The scores of some queries in a working precision, multiplied by `scale`: quick, and nearly right.
+
+    Inner products and cosines are one matrix product. A distance is expanded about a center,
+    ``-|q-k|^2/2 = (q-c).(k-c) - |k-c|^2/2 - |q-c|^2/2``: the first two terms are one product of rows
+    that are one longer, the third is the same for all keys and kept as `constant`. In few dimensions,
+    and for few queries, the differences themselves cost no more and lose nothing.
+    """
+
+    def __init__(
+        self, similarity: Similarity, query: Floats, keys: Array, scale: float, dtype: Any, center: Floats
+    ) -> None:
+        self.similarity, self.scale, self.constant, self.left = similarity, scale, 0.0, query
+        self.distance, self.unit = (similarity is NAMED[name] for name in ("gaussian", "cosine"))
+        few = min(query.shape) <= FEW
+        self.direct = similarity.factor is None or (self.distance and few)
+        self.exact = self.direct and not self.distance  # its scores are the canonical ones
+        self.centered = self.distance and not self.direct
+        self.dtype = np.dtype(np.float64 if self.exact else dtype)
+        if self.direct:
+            self.dtype = np.result_type(self.dtype, query, keys)
+            self.left = query.astype(self.dtype)[:, None]
+            return
+        factor: Any = similarity.factor
+        left = factor(query.astype(np.float64))
+        if self.distance:
+            self.center = center.astype(self.dtype)
+            left = left - self.center
+        self.norm = np.sqrt(np.einsum("md,md->m", left, left)) * scale
+        if self.distance:
+            self.constant = self.norm**2 / (-2 * scale or 1)
+            left = np.column_stack([left, np.ones(len(left))])
+        self.left = (left * scale).astype(self.dtype)
+
+    def tile(self, keys: Array, out: Floats, norms: Any = None) -> Any:
+        """Put the scores of keys (b, d), without `constant`, into `out` (m, b); return what `size` asks for.
+
+        `norms` (b,) are the lengths of the keys, where they are known.
+        """
+        if self.direct:
+            score = _half_squares if self.distance else self.similarity.score
+            np.multiply(score(self.left, keys.astype(self.dtype, copy=False)[None]), self.scale, out=out)
+            return None
+        if self.distance:
+            right = np.empty((len(keys), keys.shape[1] + 1), dtype=self.dtype)
+            right[:, -1] = -0.5
+            centered = np.subtract(keys, self.center, out=right[:, :-1], casting="same_kind")
+            norms = np.einsum("bd,bd->b", centered, centered)
+            right[:, -1] *= norms
+            norms = np.sqrt(norms)
+        else:
+            right = keys.astype(self.dtype, copy=False)
+            norms = np.sqrt(np.einsum("bd,bd->b", right, right)) if norms is None else norms
+        np.matmul(self.left, right.T, out=out)
+        if self.unit:
+            out /= np.where(norms == 0, 1, norms).astype(self.dtype, copy=False)
+            return np.ones_like(norms)
+        return norms
+
+    def size(self, reach: Floats) -> Any:
+        """Return how large the terms are that make up the scores of keys of at most this length, (m,)."""
+        if self.direct:
+            return 0.0
+        return self.norm * reach + (reach * reach / 2 * self.scale if self.distance else 0)
+
+    def size_of_mean(self, squares: Floats) -> Any:
+        """Return at most how large the terms of a distance are, on the average of keys of such squares."""
+        return self.norm**2 / (2 * self.scale or 1) + squares * self.scale
+
+    def slack(self, cut: Floats, reach: Floats) -> Any:
+        """Return how far a score near `cut` may be from the canonical one, (m,): a bound.
+
+        The sum of d products, each factor rounded once, is off by at most (d + a few) u times its size;
+        what underflows adds its own. A distance from differences is off in proportion.
+        """
+        if self.exact:
+            return np.zeros(len(cut))
+        info, d = np.finfo(self.dtype), self.left.shape[-1]
+        size = np.where(np.isfinite(cut), np.abs(cut), 0) if self.direct else self.size(reach)
+        return (d + 20) * (float(info.eps) * size + float(info.tiny) * (1 + self.scale))
 
 
 def widths(similarity: Any) -> tuple[int, int] | None:
