@@ -26,8 +26,8 @@ budget_mib: float = float(os.environ.get("SOFTDICT_BUDGET_MIB", "32"))
 MELTED, SORTED = 6, 12
 #: Multiplications up to which the plain lookup is quicker than the bookkeeping of tiles.
 SMALL = 2**17
-#: A block has about so many queries, and a tile so many pairs: few for the cache, many for BLAS.
-ROWS, CELLS = 512, 2**18
+#: A block has up to so many queries, and a tile so many pairs: few for the cache, many for BLAS.
+ROWS, CELLS = 1024, 2**19
 #: Fewer queries than this do not pay for a copy of keys or values.
 FEW_ROWS = 16
 
@@ -51,8 +51,12 @@ def blocks(m: int, n: int, width: int, whole: bool) -> list[slice]:
     `whole` tells whether a tile has to hold whole rows.
     """
     most = int(budget_mib * 2**17) // (2 * SORTED * n + width if whole else 4 * (64 + 4 * width))
-    count = math.ceil(m / max(1, most)) if most < ROWS or whole else max(1, round(m / ROWS))
-    edges = np.linspace(0, m, max(count, 1) + 1).astype(int).tolist()
+    count = (
+        math.ceil(m / max(1, most))
+        if whole
+        else max(math.ceil(m / max(1, min(most, ROWS))), min(m // 256, 2))
+    )
+    edges = [m * i // max(count, 1) for i in range(max(count, 1) + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
 
 

@@ -7,6 +7,7 @@ import mmap
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -498,14 +499,105 @@ class Masks(NamedTuple):
             possible = bias > -math.inf
             if not possible.all():
                 each = possible if each is None else possible & each
-        if span is not None and (span[:, 0].max(initial=0) > 0 or span[:, 1].min(initial=n) < n):
-            place = np.arange(n)
-            inside = (place >= span[:, :1]) & (place < span[:, 1:])
-            each = inside if each is None else inside & each
+        if span is not None:
+            place, span = np.arange(n, dtype=np.int32), np.clip(span, 0, n).astype(np.int32)
+            for inside in (
+                None if not span[:, 0].any() else place >= span[:, :1],
+                None if (span[:, 1] == n).all() else place < span[:, 1:],
+            ):
+                each = inside if each is None else each if inside is None else inside & each
         if skip is not None and len(rows := np.nonzero((skip >= 0) & (skip < n))[0]):
             each = np.ones((m, n), dtype=bool) if each is None else each.copy()
             each[rows, skip[rows]] = False
         return some, each if each is None or some is None else each[:, some]
+
+
+class Tile(NamedTuple):
+    """Some entries, and the queries that see any of them."""
+
+    rows: slice  # of queries
+    start: int  # the place of the first entry
+    some: Any  # which of the entries from there on these are, or None
+    keys: Array  # (b, d)
+    values: Array  # (b, e)
+    norms: Any  # (b,) or None
+    bias: Any  # (m, b) or None
+    each: Any  # (m, b) which query sees which entry; None for all
+
+    def places(self, columns: Any) -> Any:
+        """Return the places of some of the entries."""
+        return self.start + (columns if self.some is None else np.nonzero(self.some)[0][columns])
+
+
+class Source(NamedTuple):
+    """Some queries, and what they are asked about."""
+
+    query: Array  # (m, d)
+    keys: Array  # (n, d)
+    values: Array  # (n, e)
+    masks: Masks  # of all queries of a call
+    norms: Any = None  # (n,) the lengths of the keys, where they are kept
+    at: Any = slice(None)  # which of all queries these are
+
+    def rows(self, rows: slice) -> Source:
+        """Return the part for some of the queries."""
+        start = self.at.start or 0
+        return self._replace(query=self.query[rows], at=slice(start + rows.start, start + rows.stop))
+
+    def seen(self, columns: slice = slice(None)) -> Masks:
+        """Return the masks of these queries, for some of the entries."""
+        return self.masks.tile(self.at, columns)
+
+    def tiles(self, columns: int, whole: bool = False) -> Iterator[Tile]:
+        """Go through the entries that any query sees, and the queries that see them (all if `whole`)."""
+        m, n, span = len(self.query), len(self.keys), self.masks.span
+        span = None if span is None else span[self.at]
+        start, stop = (0, n) if span is None else (max(span[:, 0].min(), 0), min(span[:, 1].max(), n))
+        for j in range(start, stop, columns):
+            c, edges = slice(j, min(j + columns, stop)), [0, m]
+            if span is not None and not whole:  # some rows see all of these, those around them a part
+                some, full = (
+                    np.nonzero((span[:, 0] < before) & (span[:, 1] > after))[0]
+                    for before, after in ((c.stop, j), (j + 1, c.stop - 1))
+                )
+                edges = [*some[:1], *full[:1], *(full[-1:] + 1), *(some[-1:] + 1)]
+            for first, last in pairwise(edges):
+                rows = slice(first, last)
+                clear = span is not None and not whole and len(full) > 0 and first == full[0]
+                if first < last and len((tile := self.rows(rows).tile(c, clear)).keys):
+                    yield tile._replace(rows=rows)
+
+    def tile(self, c: slice, clear: bool = False) -> Tile:
+        """Return some entries as these queries see them; `clear` where their span takes in all."""
+        keys, values, norms = self.keys[c], self.values[c], None if self.norms is None else self.norms[c]
+        masks = self.masks._replace(span=None) if clear else self.masks
+        if all(mask is None for mask in masks):
+            return Tile(slice(0, len(self.query)), c.start, None, keys, values, norms, None, None)
+        masks = masks.tile(self.at, c)
+        (some, each), bias = masks.seen(len(self.query), c.stop - c.start), masks.bias
+        if some is not None:
+            keys, values = keys[some], values[some]
+            norms, bias = (None if x is None else x[..., some] for x in (norms, bias))
+        return Tile(slice(0, len(self.query)), c.start, some, keys, values, norms, bias, each)
+
+    def middle(self) -> tuple[Floats, Floats]:
+        """Return the mean key and value of some entries that all these queries see, to compute about."""
+        where, bias, skip, span = self.masks
+        start, stop = 0, len(self.keys)
+        if span is not None:
+            span = span[self.at]
+            start, stop = max(span[:, 0].max(), 0), min(span[:, 1].min(), stop)
+        some: Any = slice(start, stop, max(1, (stop - start) // 64))
+        if any(mask is not None for mask in (where, bias, skip)):
+            some = np.arange(start, stop, some.step)
+            if where is not None:
+                some = some[where[self.at][:, some].all(axis=0)]
+            if bias is not None:
+                some = some[(bias[self.at][:, some] > -math.inf).all(axis=0)]
+            if skip is not None:
+                some = some[~np.isin(some, skip[self.at])]
+        keys, values = self.keys[some], self.values[some]
+        return tuple(x.sum(axis=0, dtype=np.float64) / max(len(x), 1) for x in (keys, values))
 
 
 class Call(NamedTuple):
@@ -531,7 +623,7 @@ class Call(NamedTuple):
         """Return (*lead, m, ...) in the shape and dtype in which the caller asked."""
         out = out.take(0, axis=len(self.lead)) if self.single else out
         with np.errstate(all="ignore"):
-            return out.astype(self.dtype)[()]
+            return out.astype(self.dtype, copy=False)[()]
 
 
 def arrange(query: Any, keys: Any, values: Any, where: Any, bias: Any, widths: Any = None) -> Call:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from softdict import _backend
-from softdict._checks import Array, Call, Floats, Masks, arrange, check_settings
+from softdict._checks import Array, Call, Floats, Masks, Source, Tile, arrange, check_settings
 from softdict.scores import Block, as_similarity, score_pairs, widths
 from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, share, weigh
 
@@ -184,6 +184,10 @@ def _merge(parts: list[Part], settings: Any) -> Part:
 
 def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]:
     """Let the silent entry in and end: the answers (m, e), and who reached something (m,)."""
+    if _melts(settings) and settings["null_score"] is None:
+        value, reached = part.value[:, 0], part.score[:, 0] > -math.inf
+        value[~reached] = 0.0
+        return value, reached
     _, weights, _, reached = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
     out = _kept(weights, part, values)
     out[~weights.any(axis=1)] = 0.0  # where there is nothing, not even a sign
@@ -210,77 +214,23 @@ def by_parts(bias: Any, settings: Any) -> Any:
     return {**settings, "weighting": "softmax"} if even else settings
 
 
-class Source(NamedTuple):
-    """Some queries, and what they are asked about."""
+def _canonical(source: Source, rows: Any, places: Any, settings: Any) -> Floats:
+    """Score single pairs, canonically."""
+    similarity, out = as_similarity(settings["similarity"]), np.empty(len(rows))
+    step, one = _backend.pairs_at_once(source.query.shape[1] + source.keys.shape[1]), len(source.query) == 1
+    for start in range(0, len(rows), step):
+        i, j = rows[start : start + step], places[start : start + step]
+        neighbors = one and np.array_equal(j, np.arange(j[0], j[0] + len(j)))  # no need to pick them
+        k = source.keys[j[0] : j[-1] + 1] if neighbors else source.keys[j]
+        q = source.query if one else source.query[i]
+        out[start : start + step] = similarity.score(q.astype(np.float64), k.astype(np.float64))
+    return out
 
-    query: Array  # (m, d)
-    keys: Array  # (n, d)
-    values: Array  # (n, e)
-    masks: Masks  # of all queries of a call
-    norms: Any = None  # (n,) the lengths of the keys, where they are kept
-    at: Any = slice(None)  # which of all queries these are
 
-    def rows(self, rows: slice) -> Source:
-        """Return the part for some of the queries."""
-        start = self.at.start or 0
-        return self._replace(query=self.query[rows], at=slice(start + rows.start, start + rows.stop))
-
-    def seen(self, columns: slice = slice(None)) -> Masks:
-        """Return the masks of these queries, for some of the entries."""
-        return self.masks.tile(self.at, columns)
-
-    def tiles(self, columns: int) -> Iterator[tuple[Any, Array, Array, Any, Any, Any]]:
-        """Go through what any query sees: places, keys, values, norms, bias, and who sees which (m, b)."""
-        m, n = len(self.query), len(self.keys)
-        span = None if self.masks.span is None else self.masks.span[self.at]
-        start, stop = (0, n) if span is None else (max(span[:, 0].min(), 0), min(span[:, 1].max(), n))
-        for j in range(start, stop, columns):
-            c = slice(j, min(j + columns, stop))
-            masks = self.seen(c)
-            some, each = masks.seen(m, c.stop - j)
-            norms, bias = None if self.norms is None else self.norms[c], masks.bias
-            place, keys, values = np.arange(j, c.stop), self.keys[c], self.values[c]
-            if some is not None:
-                place, keys, values = place[some], keys[some], values[some]
-                norms, bias = (None if x is None else x[..., some] for x in (norms, bias))
-            if len(place):
-                yield place, keys, values, norms, bias, each
-
-    def middle(self) -> tuple[Floats, Floats]:
-        """Return the mean key and value of up to 128 entries that all these queries see, to compute about."""
-        where, bias, skip, span = self.masks
-        start, stop = 0, len(self.keys)
-        if span is not None:
-            span = span[self.at]
-            start, stop = max(span[:, 0].max(), 0), min(span[:, 1].min(), stop)
-        some = np.arange(start, stop, max(1, (stop - start) // 128))[:128]
-        if where is not None:
-            some = some[where[self.at][:, some].all(axis=0)]
-        if bias is not None:
-            some = some[(bias[self.at][:, some] > -math.inf).all(axis=0)]
-        if skip is not None:
-            some = some[~np.isin(some, skip[self.at])]
-        key, value = (
-            x[some].sum(axis=0, dtype=np.float64) / max(len(some), 1) for x in (self.keys, self.values)
-        )
-        return key, value
-
-    def canonical(self, rows: Any, places: Any, settings: Any) -> Floats:
-        """Score single pairs, canonically."""
-        similarity, out = as_similarity(settings["similarity"]), np.empty(len(rows))
-        step, one = _backend.pairs_at_once(self.query.shape[1] + self.keys.shape[1]), len(self.query) == 1
-        for start in range(0, len(rows), step):
-            i, j = rows[start : start + step], places[start : start + step]
-            neighbors = one and np.array_equal(j, np.arange(j[0], j[0] + len(j)))  # no need to pick them
-            k = self.keys[j[0] : j[-1] + 1] if neighbors else self.keys[j]
-            q = self.query if one else self.query[i]
-            out[start : start + step] = similarity.score(q.astype(np.float64), k.astype(np.float64))
-        return out
-
-    def block(self, settings: Any, scale: float, dtype: Any, center: Floats) -> Block:
-        """Return what scores these queries."""
-        similarity = as_similarity(settings["similarity"])
-        return Block(similarity, self.query, self.keys[:0], scale, dtype, center)
+def _block(source: Source, settings: Any, scale: float, dtype: Any, center: Floats) -> Block:
+    """Return what scores these queries."""
+    similarity = as_similarity(settings["similarity"])
+    return Block(similarity, source.query, source.keys[:0], scale, dtype, center)
 
 
 def _by_tiles(source: Source, settings: Any) -> Part:
@@ -313,15 +263,15 @@ HUGE = 1e25
 SAFE = 1e30
 
 
-def _reach(longest: Floats, norms: Any, each: Any) -> Floats:
-    """Return the length of the longest key that each query has seen (m,)."""
+def _reach(longest: Any, norms: Any, each: Any) -> Any:
+    """Return the length of the longest key that each query has seen, (m,) or one for all."""
     if norms is None:
         return longest
     return np.maximum(longest, norms.max() if each is None else np.where(each, norms, 0).max(axis=1))
 
 
-def _stream(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
-    """Return the melted partial answer, and in which rows its rounding is surely small (m,).
+def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part, Any]:
+    """Return the melted partial answer, and in which rows its rounding is small beside 16 `eps` (m,).
 
     For softmax above T = 0. A row's logits are taken less the best of the first few that it sees. That is
     no maximum, nor need it be: only where later ones are so much larger that exponentials grow huge, the
@@ -330,8 +280,11 @@ def _stream(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
     temperature, low = settings["temperature"], settings["min_score"]
     (m, d), e = source.query.shape, source.values.shape[1]
     center, middle = source.middle()
-    block = source.block(settings, 1 / temperature, dtype, center)
+    block = _block(source, settings, 1 / temperature, dtype, center)
+    middle = middle.astype(block.dtype) if m >= _backend.FEW_ROWS else None
     columns = _backend.stream_columns(m, len(source.keys), d + e, block.dtype.itemsize)
+    if source.masks.span is not None:  # what no query sees is left out the better, the smaller the tiles
+        columns = min(columns, 256)
     exp_rows, room = _backend.exponential(m * len(source.keys)), np.empty(m * columns, dtype=block.dtype)
     shift, reach, mass, total = (
         np.full(m, -math.inf),
@@ -339,83 +292,92 @@ def _stream(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
         np.zeros(m),
         np.zeros((m, e + block.centered)),
     )
+    right, product = (np.empty((rows, total.shape[1]), dtype=block.dtype) for rows in (columns, m))
     good = np.ones(m, dtype=bool)
-    for place, keys, values, norms, bias, each in source.tiles(columns):
-        z = room[: m * len(place)].reshape(m, -1)
-        huge: Any = False
+    for tile in source.tiles(columns):
+        r, count = tile.rows, tile.rows.stop - tile.rows.start
+        z, fresh = room[: count * len(tile.keys)].reshape(count, -1), shift[r] == -math.inf
         for again in (False, True):
-            sizes = block.tile(keys, z, norms)
-            reach = _reach(reach, sizes, each)
+            sizes = block.fill(tile, z)
+            reach[r] = _reach(reach[r], sizes, tile.each)
             if block.direct:
-                good &= _held(z, each)
+                good[r] &= _held(z, tile.each)
             if low is not None:
-                _cut(block, z, low, reach, source, place, settings)
-            if bias is not None:
-                z += bias
-            if each is not None:
-                np.copyto(z, -math.inf, where=~each)
-            fresh = huge | (shift == -math.inf)
-            if np.count_nonzero(fresh):
-                first = z if again or each is not None else z[:, : max(128, 2**14 // m)]
-                peak = np.where(fresh, np.fmax(shift, first.max(axis=1)), shift)
-                fade = np.exp(np.where(peak > shift, shift - peak, 0))
-                shift, mass, total = peak, mass * fade, total * fade[:, None]
-            sums = exp_rows(z, np.where(shift == -math.inf, 0, shift).astype(z.dtype))
-            if not np.count_nonzero(huge := sums > HUGE):
+                _cut(block, z, low, reach, source, tile, settings)
+            if tile.bias is not None:
+                z += tile.bias
+            if tile.each is not None:
+                np.copyto(z, -math.inf, where=~tile.each)
+            if again or fresh.any():
+                first = z if again or tile.each is not None else z[:, : max(32, 2**14 // m)]
+                peak = np.where(fresh, np.fmax(shift[r], first.max(axis=1)), shift[r])
+                if mass.any():
+                    fade = np.exp(np.where(peak > shift[r], shift[r] - peak, 0))
+                    mass[r] *= fade
+                    total[r] *= fade[:, None]
+                shift[r] = peak
+            sums = exp_rows(z, np.where(shift[r] == -math.inf, 0, shift[r]).astype(z.dtype))
+            if not np.fmax.reduce(sums) > HUGE:
                 break
-        mass += sums
-        total += _blended(z, values, middle, sizes if block.centered else None, each, good)
+            fresh = sums > HUGE
+        beside = _beside(right, tile.values, middle, sizes)
+        if tile.each is not None and not math.isfinite(beside.sum()):
+            odd: Any = ~np.isfinite(beside).all(axis=1)
+            good[r] &= ~(tile.each & odd).any(axis=1)
+            beside = np.where(odd[:, None], 0, beside)  # 0 * NaN would spread to those who do not see it
+        mass[r] += sums
+        total[r] += _product(z, beside, product[:count], few=m < _backend.FEW_ROWS)
     level, log = shift + block.constant, np.log(mass)
-    nobody = (shift == -math.inf) & (mass == 0)
-    value = total / mass[:, None]
-    size = block.size(reach) if not block.centered else block.size_of_mean(value[:, e])
-    value = value[:, :e] + (middle if m >= _backend.FEW_ROWS else 0)
-    value[nobody] = 0
+    nobody = mass == 0
+    size = block.size_of_mean(total[:, e] / mass) if block.centered else block.size(reach)
+    value = total[:, :e]
+    value /= np.where(nobody, 1, mass)[:, None]
+    good &= np.isfinite(value.sum(axis=1) + mass)
+    if middle is not None:
+        value += np.where(nobody[:, None], 0, middle) if nobody.any() else middle
     # The largest logit that matters is at least the reference, where that matters, and what the sum tells.
     largest = np.fmax(np.where(mass < 2.0**22, np.abs(level), 0), -(level + log))
-    good &= nobody | (np.isfinite(mass) & np.isfinite(value).all(axis=1))
-    good &= nobody | (max(1.5, math.sqrt(d) / 8) * size <= 24 * (1 + largest))
-    score = np.where(nobody, -math.inf, level * temperature if temperature < math.inf else 0.0)[:, None]
-    bias = (log if temperature < math.inf else level + log)[:, None]
-    return Part(score, bias, np.zeros((m, 1), dtype=np.intp), value[:, None]), good
+    rounding = max(1.5, math.sqrt(d) / 8) * size * float(np.finfo(block.dtype).eps)
+    good &= (rounding <= 24 * eps * (1 + largest)) | (nobody & (shift == -math.inf))
+    score = np.where(nobody, -math.inf, level * temperature if temperature < math.inf else 0)
+    bias = log if temperature < math.inf else level + log
+    return Part(score[:, None], bias[:, None], np.zeros((m, 1), dtype=np.intp), value[:, None]), good
 
 
-def _blended(z: Floats, values: Array, middle: Floats, sizes: Any, each: Any, good: Any) -> Floats:
-    """Return z (m, b) times values (b, e), and beside them times the squares of `sizes` (b,).
+def _beside(room: Floats, values: Array, middle: Any, sizes: Any) -> Floats:
+    """Return the values (b, e) less their middle in `room`, and beside them the squares of `sizes` (b,).
 
-    A long sum of equal terms rounds always in one direction: less their middle they are zero, and for few
-    queries, who do not pay for a copy, 128 entries are summed at a time.
+    A long sum of equal terms rounds always in one direction; less their middle they are zero.
     """
-    m, (b, e), right = len(z), values.shape, values
-    if m >= _backend.FEW_ROWS or sizes is not None:
-        right = np.empty((b, e + (sizes is not None)), dtype=z.dtype)
-        np.subtract(
-            values, middle.astype(z.dtype) * (m >= _backend.FEW_ROWS), out=right[:, :e], casting="same_kind"
-        )
-        if sizes is not None:
-            np.multiply(sizes, sizes, out=right[:, e])
-    if each is not None and not math.isfinite(right.sum()):
-        odd: Any = ~np.isfinite(right).all(axis=1)
-        good &= ~(each & odd).any(axis=1)
-        right = np.where(odd[:, None], 0, right)  # 0 * NaN would spread to those who do not see it
-    if m >= _backend.FEW_ROWS:
-        return z @ right
-    right, whole = right.astype(z.dtype, copy=False), b - b % 128
-    by_128 = z[:, :whole].reshape(m, whole // 128, 128).swapaxes(0, 1) @ right[:whole].reshape(
-        -1, 128, right.shape[1]
-    )
-    return np.asarray(by_128.sum(axis=0, dtype=np.float64) + z[:, whole:] @ right[whole:])
+    (b, e), wide = values.shape, room.shape[1] > values.shape[1]
+    if middle is None and not wide:
+        return values.astype(room.dtype, copy=False)
+    np.subtract(values, 0 if middle is None else middle, out=room[:b, :e], casting="same_kind")
+    if wide:
+        np.multiply(sizes, sizes, out=room[:b, e])
+    return room[:b]
+
+
+def _product(z: Floats, right: Floats, out: Floats, few: bool) -> Floats:
+    """Return z (m, b) times right (b, e); for few queries, whose values are not centered, by 128 entries."""
+    if not few:
+        return np.matmul(z, right, out=out)
+    (m, b), e = z.shape, right.shape[1]
+    count, rest = b // 128, b - b % 128
+    parts = z[:, :rest].reshape(m, count, 128).swapaxes(0, 1) @ right[:rest].reshape(count, 128, e)
+    return np.asarray(parts.sum(axis=0, dtype=np.float64) + z[:, rest:] @ right[rest:])
 
 
 def _cut(
-    block: Block, z: Floats, low: float, reach: Floats, source: Source, place: Any, settings: Any
+    block: Block, z: Floats, low: float, reach: Floats, source: Source, tile: Tile, settings: Any
 ) -> None:
     """Take out, in place, the scores below `min_score`; those near it are scored again."""
-    cut = low * block.scale - np.broadcast_to(block.constant, len(z))
-    below: Any = z < cut[:, None]
-    slack = block.slack(np.abs(cut), reach)[:, None]
-    i, j = np.nonzero(np.abs(z - cut[:, None]) <= slack)
-    below[i, j] = source.canonical(i, place[j], settings) < low
+    cut = low * block.scale - np.broadcast_to(block.constant, len(reach))
+    slack = block.slack(np.abs(cut), reach)[tile.rows, None]
+    cut = cut[tile.rows, None]
+    below: Any = z < cut
+    i, j = np.nonzero(np.abs(z - cut) <= slack)
+    below[i, j] = _canonical(source, tile.rows.start + i, tile.places(j), settings) < low
     z[below] = -math.inf
 
 
@@ -432,15 +394,16 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
     k, margin = top_k or 1, 0.0
     if top_k is None and temperature > 0:  # a weight is 0 where its logit is 1 / (alpha - 1) below the best
         margin = scale * temperature / (as_weighting(settings["weighting"]).alpha - 1)
-    block = source.block(settings, scale, dtype, source.middle()[0])
+    block = _block(source, settings, scale, dtype, source.middle()[0])
     columns, groups = _backend.sift_shape(m, n, d + e, k, block.dtype.itemsize)
     eps, room = float(np.finfo(block.dtype).eps), np.empty((m, columns), dtype=block.dtype)
     best = np.full((m, groups), -math.inf, dtype=block.dtype)  # of each of so many groups of entries
     reach, prior, good = np.zeros(m), np.zeros(m), np.ones(m, dtype=bool)
     part, found, count = None, [], 0
-    for place, keys, _, norms, bias, each in source.tiles(columns):
-        z = room[:, : len(place)]
-        reach = _reach(reach, block.tile(keys, z, norms), each)
+    for tile in source.tiles(columns, whole=True):
+        bias, each, b = tile.bias, tile.each, len(tile.keys)
+        z = room[:, :b]
+        reach = _reach(reach, block.fill(tile, z), each)
         if block.direct and not (block.exact and scale == 1):
             good &= _held(z, each)
         if biased:
@@ -448,7 +411,7 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
             prior = np.maximum(prior, np.where(bias > -math.inf, np.abs(bias), 0).max(axis=1))
         if each is not None:
             np.copyto(z, -math.inf, where=~each)
-        room[:, len(place) :] = -math.inf
+        room[:, b:] = -math.inf
         by_group = room.reshape(m, -1, groups)
         top = by_group.max(axis=1)
         np.maximum(best, top, out=best)
@@ -462,7 +425,8 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
         group = by_group[i, :, g]
         at, h = np.nonzero((group >= least[i, None]) & (group > -math.inf))
         i, j = i[at], h * groups + g[at]
-        found.append((i, place[j], group[at, h], bias[i, j] if bias is not None else np.zeros(len(i))))
+        prior_of = np.zeros(len(i)) if bias is None else bias[i, j]
+        found.append((i, tile.places(j), group[at, h], prior_of))
         count += len(i)
         if count > _backend.pairs_at_once(_backend.SORTED):
             part, found, count = _settled(source, settings, found, least, part), [], 0
@@ -476,7 +440,7 @@ def _settled(source: Source, settings: Any, found: Any, least: Floats, part: Par
     kept = np.nonzero(z >= least[i])[0]
     kept = kept[np.argsort(i[kept], kind="stable")]
     i, place, bias = i[kept], place[kept], bias[kept]
-    score, m = source.canonical(i, place, settings), len(least)
+    score, m = _canonical(source, i, place, settings), len(least)
     if settings["min_score"] is not None:
         score[score < settings["min_score"]] = -math.inf
     counts = np.bincount(i, minlength=m)
@@ -529,8 +493,8 @@ def _stacked(parts: list[Part]) -> Part:
     )
 
 
-def _ways(source: Source, settings: Any, dtype: Any) -> list[tuple[Any, Any]]:
-    """Return the quick ways to a partial answer and in which dtype, the quickest first."""
+def _ways(source: Source, settings: Any, dtype: Any) -> list[Callable[[Source, Any], tuple[Part, Any]]]:
+    """Return the quick ways to a partial answer, the quickest first."""
     similarity, dtype = as_similarity(settings["similarity"]), np.dtype(dtype)
     hot, melts = settings["temperature"] == math.inf, _melts(settings) and settings["temperature"] > 0
     if not similarity.canonical or (
@@ -538,10 +502,14 @@ def _ways(source: Source, settings: Any, dtype: Any) -> list[tuple[Any, Any]]:
     ):
         return []
     if melts:
-        return [(_stream, kind) for kind in dict.fromkeys((dtype, np.dtype(np.float64)))]
+        eps = float(np.finfo(dtype).eps)
+        return [
+            functools.partial(_stream, dtype=kind, eps=eps)
+            for kind in dict.fromkeys((dtype, np.dtype(float)))
+        ]
     width = source.keys.shape[1] + source.values.shape[1]
     most = _backend.most_kept(len(source.query), len(source.keys), width, dtype.itemsize)
-    return [(_sift, dtype)] if (settings["top_k"] or 1) <= most else []
+    return [functools.partial(_sift, dtype=dtype)] if (settings["top_k"] or 1) <= most else []
 
 
 def _part(source: Source, settings: Any, dtype: Any) -> Part:
@@ -557,15 +525,14 @@ def _by_ways(source: Source, settings: Any, ways: list[Any]) -> Part:
     """
     if not ways or not len(source.query):
         return _by_tiles(source, settings)
-    (way, dtype), *others = ways
-    part, good = way(source, settings, dtype)
+    part, good = ways[0](source, settings)
     parts, row = [part], np.arange(m := len(source.query))
     for start in range(0, m, _backend.ROWS // 8):
         c = slice(start, min(start + _backend.ROWS // 8, m))
         if not good[c].all():
             again = np.nonzero(~good[c])[0]
             row[start + again] = sum(len(p.score) for p in parts) + again
-            parts.append(_by_ways(source.rows(c), settings, others))
+            parts.append(_by_ways(source.rows(c), settings, ways[1:]))
     return part if len(parts) == 1 else Part(*(None if x is None else x[row] for x in _stacked(parts)))
 
 
@@ -739,7 +706,7 @@ def values_of(call: Call, settings: Any, span: Any = None) -> Any:
     `span` (m, 2) is the first entry that each query sees, and the first after the last one.
     """
     (m, d), (n, e) = call.query.shape[-2:], call.values.shape[-2:]
-    out, reached, todo = np.empty((*call.lead, m, e)), np.empty((*call.lead, m), dtype=bool), []
+    out, reached, todo = np.empty((*call.lead, m, e), call.dtype), np.empty((*call.lead, m), dtype=bool), []
     for at, q, k, masks in call.each():
         source = Source(q, k, call.values[at], masks._replace(span=span))
         todo += tasks(source, settings, call.dtype, out[at], reached[at])

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softdict import _checks, display, encoders
-from softdict._checks import Array, Masks, brief
+from softdict._checks import Array, Masks, Source, brief
 from softdict._store import Store
-from softdict.blend import Explained, Partial, Source, answer, by_parts, checked, explain, partial, shaped
+from softdict.blend import Explained, Partial, answer, by_parts, checked, explain, partial, shaped
 from softdict.encoders import Asked, Keys, key_name
 from softdict.scores import widths
 from softdict.weights import calibrate, entropy

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Array, Floats, brief, check_number, check_result, numbers
+from softdict._checks import Array, Floats, Tile, brief, check_number, check_result, numbers
 
 #: Up to this width a sum runs coordinate by coordinate over whole tiles; above, along each pair.
 FEW = 6
@@ -292,27 +292,28 @@ class Block:
             self.left = query.astype(self.dtype)[:, None]
             return
         factor: Any = similarity.factor
-        left = factor(query.astype(np.float64))
+        left = factor(query.astype(np.result_type(query, self.dtype), copy=False))
         if self.distance:
             self.center = center.astype(self.dtype)
             left = left - self.center
-        self.norm = np.sqrt(np.einsum("md,md->m", left, left)) * scale
+        self.norm = np.sqrt(np.einsum("md,md->m", left, left)).astype(np.float64) * scale
         if self.distance:
             self.constant = self.norm**2 / (-2 * scale or 1)
             left = np.column_stack([left, np.ones(len(left))])
-        self.left = (left * scale).astype(self.dtype)
+            self.room = left[:0]
+        self.left = (left * scale).astype(self.dtype, copy=False)
 
-    def tile(self, keys: Array, out: Floats, norms: Any = None) -> Any:
-        """Put the scores of keys (b, d), without `constant`, into `out` (m, b); return what `size` asks for.
-
-        `norms` (b,) are the lengths of the keys, where they are known.
-        """
+    def fill(self, tile: Tile, out: Floats) -> Any:
+        """Put the scores of a tile, less `constant`, into `out` (m, b); return its keys' lengths (b,)."""
+        left, keys, norms = self.left[tile.rows], tile.keys, tile.norms
         if self.direct:
             score = _half_squares if self.distance else self.similarity.score
-            np.multiply(score(self.left, keys.astype(self.dtype, copy=False)[None]), self.scale, out=out)
+            np.multiply(score(left, keys.astype(self.dtype, copy=False)[None]), self.scale, out=out)
             return None
         if self.distance:
-            right = np.empty((len(keys), keys.shape[1] + 1), dtype=self.dtype)
+            if len(self.room) < len(keys):
+                self.room = np.empty((len(keys), keys.shape[1] + 1), dtype=self.dtype)
+            right = self.room[: len(keys)]
             right[:, -1] = -0.5
             centered = np.subtract(keys, self.center, out=right[:, :-1], casting="same_kind")
             norms = np.einsum("bd,bd->b", centered, centered)
@@ -321,7 +322,7 @@ class Block:
         else:
             right = keys.astype(self.dtype, copy=False)
             norms = np.sqrt(np.einsum("bd,bd->b", right, right)) if norms is None else norms
-        np.matmul(self.left, right.T, out=out)
+        np.matmul(left, right.T, out=out)
         if self.unit:
             out /= np.where(norms == 0, 1, norms).astype(self.dtype, copy=False)
             return np.ones_like(norms)
