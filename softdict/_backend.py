@@ -70,7 +70,7 @@ def stream_columns(m: int, n: int, width: int, size: int) -> int:
 def sift_shape(m: int, n: int, width: int, k: int, size: int) -> tuple[int, int]:
     """Return how many entries one tile holds, and in how many groups they are, at least k."""
     columns = stream_columns(m, n, width, size)
-    groups = max(2 ** math.ceil(math.log2(k)), min(64, columns // 2))
+    groups = max(2 ** math.ceil(math.log2(k)), min(128, columns // 2))
     return max(2, columns // groups) * groups, groups
 
 

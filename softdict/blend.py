@@ -253,8 +253,10 @@ def _by_tiles(source: Source, settings: Any) -> Part:
 
 def _held(z: Floats, each: Any) -> Any:
     """Tell which rows hold no score that is seen and -infinity, perhaps since it has overflowed (m,)."""
+    if z.min(initial=0) > -math.inf:
+        return True
     lost = z == -math.inf
-    return ~(lost if each is None else lost & each).any(axis=1) if np.count_nonzero(lost) else True
+    return ~(lost if each is None else lost & each).any(axis=1)
 
 
 #: Sums of exponentials that grow beyond this are taken again, less a larger reference.
@@ -400,7 +402,7 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
     best = np.full((m, groups), -math.inf, dtype=block.dtype)  # of each of so many groups of entries
     reach, prior, good = np.zeros(m), np.zeros(m), np.ones(m, dtype=bool)
     part, found, count = None, [], 0
-    for tile in source.tiles(columns, whole=True):
+    for turn, tile in enumerate(source.tiles(columns, whole=True)):
         bias, each, b = tile.bias, tile.each, len(tile.keys)
         z = room[:, :b]
         reach = _reach(reach, block.fill(tile, z), each)
@@ -415,15 +417,17 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
         by_group = room.reshape(m, -1, groups)
         top = by_group.max(axis=1)
         np.maximum(best, top, out=best)
-        kth = (best.max(axis=1) if k == 1 else np.partition(best, groups - k, axis=1)[:, groups - k]) - margin
+        if not turn & (turn + 1):  # after 1, 2, 4, 8, ... tiles; the later, the less it changes
+            kth = np.partition(best, groups - k, axis=1)[:, groups - k].astype(np.float64) - margin
         size = np.where(np.isfinite(kth), np.abs(kth), 0) + prior
         least = kth - 2 * block.slack(size, reach) - 8 * eps * (size + margin)
         if low is not None and not biased:
             edge = low - np.broadcast_to(block.constant, m)
             least = np.fmax(least, edge - 2 * block.slack(np.abs(edge), reach) - 8 * eps * np.abs(edge))
-        i, g = np.nonzero((top >= least[:, None]) & (top > -math.inf))
+        limit = np.fmax(np.nextafter(least.astype(z.dtype), -math.inf), np.finfo(z.dtype).min)
+        i, g = np.divmod(np.flatnonzero(top >= limit[:, None]), groups)
         group = by_group[i, :, g]
-        at, h = np.nonzero((group >= least[i, None]) & (group > -math.inf))
+        at, h = np.nonzero(group >= limit[i, None])
         i, j = i[at], h * groups + g[at]
         prior_of = np.zeros(len(i)) if bias is None else bias[i, j]
         found.append((i, tile.places(j), group[at, h], prior_of))

@@ -55,11 +55,11 @@ def _dot(q: Floats, k: Floats) -> Floats:
     return out
 
 
-def _sum_of_differences(q: Floats, k: Floats, power: int) -> Floats:
-    """Return the sums of ``|q - k| ** power`` over the last axis, for the power 1 or 2."""
+def _sum_of_differences(q: Floats, k: Floats, power: int, out: Any = None) -> Floats:
+    """Return the sums of ``|q - k| ** power`` over the last axis (in `out` if d is small)."""
     d = q.shape[-1]
     if 0 < d <= FEW:
-        out = _power(q[..., 0] - k[..., 0], power)
+        out = _power(np.subtract(q[..., 0], k[..., 0], out=out), power)
         for c in range(1, d):
             out += _power(q[..., c] - k[..., c], power)
         return out
@@ -101,13 +101,8 @@ def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
 # ---- the similarities --------------------------------------------------------------------------
 
 
-def _half_squares(q: Floats, k: Floats) -> Floats:
-    squares = _sum_of_differences(q, k, 2)
-    return np.multiply(squares, -0.5, out=squares)
-
-
 def _gaussian(q: Floats, k: Floats) -> Floats:
-    return _behind_hits(_half_squares(q, k), 0.0, q, k)
+    return _behind_hits(_sum_of_differences(q, k, 2) * -0.5, 0.0, q, k)
 
 
 def _laplacian(q: Floats, k: Floats) -> Floats:
@@ -307,8 +302,11 @@ class Block:
         """Put the scores of a tile, less `constant`, into `out` (m, b); return its keys' lengths (b,)."""
         left, keys, norms = self.left[tile.rows], tile.keys, tile.norms
         if self.direct:
-            score = _half_squares if self.distance else self.similarity.score
-            np.multiply(score(left, keys.astype(self.dtype, copy=False)[None]), self.scale, out=out)
+            keys = keys.astype(self.dtype, copy=False)[None]
+            if self.distance:
+                np.multiply(_sum_of_differences(left, keys, 2, out), -0.5 * self.scale, out=out)
+            else:
+                np.multiply(self.similarity.score(left, keys), self.scale, out=out)
             return None
         if self.distance:
             if len(self.room) < len(keys):

@@ -22,7 +22,7 @@ ORACLE = "test_functions.py::test_every_option_is_the_oracle_s"
 FAULTS = {
     "the plain expansion in place of the distance": (
         "scores.py",
-        "return _behind_hits(_half_squares(q, k), 0.0, q, k)",
+        "return _behind_hits(_sum_of_differences(q, k, 2) * -0.5, 0.0, q, k)",
         "return (q * k).sum(-1) - (q * q).sum(-1) / 2 - (k * k).sum(-1) / 2",
         LAW + "[far_from_the_origin-float64]",
     ),
