@@ -155,20 +155,22 @@ def _compiled() -> Any:
         @numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz", "reassoc"})  # type: ignore[untyped-decorator]
         def rows(z: Any, shift: Any, sums: Any) -> None:
             for i in range(z.shape[0]):
-                total = zero
-                for j in range(z.shape[1]):
-                    x = min((z[i, j] - shift[i]) * log2e, high)
-                    n = np.rint(x)
-                    r = x - n
-                    p = series[0]
-                    for c in series[1:]:
-                        p = p * r + c
-                    p = real(p * r + one)
-                    y = integer(p.view(integer) + integer(integer(n) << place)).view(real)
-                    y = zero if x < low else y  # in this order, so that NaN stays NaN
-                    z[i, j] = y
-                    total += y
-                sums[i] = total
+                sums[i], less = 0.0, shift[i]
+                for start in range(0, z.shape[1], 1024):  # long sums would round in one direction
+                    row, part = z[i, start : start + 1024], zero
+                    for j in range(row.shape[0]):
+                        x = min((row[j] - less) * log2e, high)
+                        n = np.rint(x)
+                        r = x - n
+                        p = series[0]
+                        for c in series[1:]:
+                            p = p * r + c
+                        p = real(p * r + one)
+                        y = integer(p.view(integer) + integer(integer(n) << place)).view(real)
+                        y = zero if x < low else y  # in this order, so that NaN stays NaN
+                        row[j] = y
+                        part += y
+                    sums[i] += part
 
         return rows
 
@@ -178,7 +180,7 @@ def _compiled() -> Any:
     }
 
     def exp_rows(z: Any, shift: Any) -> Any:
-        sums = np.empty(len(z), dtype=z.dtype)
+        sums = np.empty(len(z))
         kernels[z.dtype](z, shift.astype(z.dtype, copy=False), sums)
         return sums
 

@@ -361,13 +361,14 @@ def _beside(room: Floats, values: Array, middle: Any, sizes: Any) -> Floats:
 
 
 def _product(z: Floats, right: Floats, out: Floats, few: bool) -> Floats:
-    """Return z (m, b) times right (b, e); for few queries, whose values are not centered, by 128 entries."""
+    """Return z (m, b) times right (b, e); for few queries, whose values are not centered, by 64 entries."""
     if not few:
         return np.matmul(z, right, out=out)
     (m, b), e = z.shape, right.shape[1]
-    count, rest = b // 128, b - b % 128
-    parts = z[:, :rest].reshape(m, count, 128).swapaxes(0, 1) @ right[:rest].reshape(count, 128, e)
-    return np.asarray(parts.sum(axis=0, dtype=np.float64) + z[:, rest:] @ right[rest:])
+    count, rest = b // 64, b - b % 64
+    parts = z[:, :rest].reshape(m, count, 64).swapaxes(0, 1) @ right[:rest].reshape(count, 64, e)
+    wider = np.longdouble if z.dtype == np.float64 else np.float64
+    return np.asarray(parts.sum(axis=0, dtype=wider) + z[:, rest:] @ right[rest:])
 
 
 def _cut(
