@@ -1,4 +1,4 @@
-"""Draw what `measure.py` found: a bar for each ratio, from 1 to where it is, and a mark for its target."""
+"""Draw what `measure.py` found: a bar for each ratio, from 1 to where it is, or a table for the docs."""
 
 import argparse
 import json
@@ -65,13 +65,35 @@ def draw(results: list[dict[str, Any]], out: Path) -> None:
     figure.savefig(out, dpi=150)
 
 
+def table(results: list[dict[str, Any]]) -> str:
+    """Return the figures of core and fast as a table in Markdown; what misses its target is bold."""
+    heads = [f" {result['mode']} (target) | sizes beside |" for result in results]
+    lines = ["| | peer |" + "".join(heads)]
+    lines.append("|---|---|" + "---|" * 2 * len(results))
+    rows: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        for row in result["figures"]:
+            cells = rows.setdefault((row["name"], row["peer"]), [])
+            if "ratio" in row:
+                shown = f"{row['ratio']:.2f}"
+                shown = shown if row["ratio"] <= row["target"] else f"**{shown}**"
+                cells += [f"{shown} ({row['target']:g})", f"{row['beside']:.2f}" if "beside" in row else ""]
+    lines += [f"| {name} | {peer} | {' | '.join(cells)} |" for (name, peer), cells in rows.items() if cells]
+    note = results[0]["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(note["versions"].items()))
+    lines += ["", f"{note['cpu']}, {note['cores']} cores, Python {note['python']}, {note['blas']},"]
+    return "\n".join([*lines, f"{versions}; {note['date']}."])
+
+
 def main() -> None:
-    """Read the files that are named, write a picture."""
+    """Read the files that are named, write a picture or print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("results", type=Path, nargs="+", help="what measure.py wrote")
     parser.add_argument("--out", type=Path, default="results.svg", help="a .png or .svg (%(default)s)")
+    parser.add_argument("--table", action="store_true", help="print a table in Markdown, and draw nothing")
     args = parser.parse_args()
-    draw([json.loads(path.read_text()) for path in args.results], args.out)
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in args.results]
+    print(table(results)) if args.table else draw(results, args.out)
 
 
 if __name__ == "__main__":
