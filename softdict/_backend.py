@@ -122,7 +122,8 @@ def run(tasks: Sequence[Callable[[], None]], work: float) -> None:
 
 def exp_rows(z: Any, shift: Any) -> Any:
     """Put ``exp(z - shift)`` in the place of z (m, b), shift (m,); return the sums of its rows (m,)."""
-    z -= shift[:, None]
+    if shift.any():
+        z -= shift[:, None]
     np.exp(z, out=z)
     return z.sum(axis=1)
 

@@ -288,14 +288,9 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
     if source.masks.span is not None:  # what no query sees is left out the better, the smaller the tiles
         columns = min(columns, 256)
     exp_rows, room = _backend.exponential(m * len(source.keys)), np.empty(m * columns, dtype=block.dtype)
-    shift, reach, mass, total = (
-        np.full(m, -math.inf),
-        np.zeros(m),
-        np.zeros(m),
-        np.zeros((m, e + block.centered)),
-    )
+    shift, best, reach, mass = np.full(m, -math.inf), np.full(m, -math.inf), np.zeros(m), np.zeros(m)
+    total, good = np.zeros((m, e + block.centered)), np.ones(m, dtype=bool)
     right, product = (np.empty((rows, total.shape[1]), dtype=block.dtype) for rows in (columns, m))
-    good = np.ones(m, dtype=bool)
     for tile in source.tiles(columns):
         r, count = tile.rows, tile.rows.stop - tile.rows.start
         z, fresh = room[: count * len(tile.keys)].reshape(count, -1), shift[r] == -math.inf
@@ -313,6 +308,8 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
             if again or fresh.any():
                 first = z if again or tile.each is not None else z[:, : max(32, 2**14 // m)]
                 peak = np.where(fresh, np.fmax(shift[r], first.max(axis=1)), shift[r])
+                best[r] = np.where(fresh, peak, best[r])
+                peak[np.abs(peak) < 8] = 0  # as good, and there is nothing to take off
                 if mass.any():
                     fade = np.exp(np.where(peak > shift[r], shift[r] - peak, 0))
                     mass[r] *= fade
@@ -330,6 +327,7 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
         mass[r] += sums
         total[r] += _product(z, beside, product[:count], few=m < _backend.FEW_ROWS)
     level, log = shift + block.constant, np.log(mass)
+    matters = np.exp(best - shift) > mass * 2.0**-22
     nobody = mass == 0
     size = block.size_of_mean(total[:, e] / mass) if block.centered else block.size(reach)
     value = total[:, :e]
@@ -337,8 +335,8 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
     good &= np.isfinite(value.sum(axis=1) + mass)
     if middle is not None:
         value += np.where(nobody[:, None], 0, middle) if nobody.any() else middle
-    # The largest logit that matters is at least the reference, where that matters, and what the sum tells.
-    largest = np.fmax(np.where(mass < 2.0**22, np.abs(level), 0), -(level + log))
+    # The largest logit that matters is at least that one, if it does, and what the sum tells.
+    largest = np.fmax(np.where(matters, np.abs(best + block.constant), 0), -(level + log))
     rounding = max(1.5, math.sqrt(d) / 8) * size * float(np.finfo(block.dtype).eps)
     good &= (rounding <= 24 * eps * (1 + largest)) | (nobody & (shift == -math.inf))
     score = np.where(nobody, -math.inf, level * temperature if temperature < math.inf else 0)
