@@ -104,7 +104,7 @@ def run(tasks: Sequence[Callable[[], None]], work: float) -> None:
     BLAS is held to one thread each while they run, in the whole process: other threads that use BLAS
     at that time notice. A second call in the meantime stays on the thread that it came from.
     """
-    workers = min(os.cpu_count() or 1, len(tasks), int(budget_mib * 2**17) // (4 * CELLS))
+    workers = min(os.cpu_count() or 1, len(tasks), int(budget_mib * 2**18) // (3 * CELLS))  # 1.5 each
     if work < 2**26 or workers < 2 or _blas() is None or not _threading.acquire(blocking=False):
         for task in tasks:
             task()

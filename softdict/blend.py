@@ -185,7 +185,7 @@ def _merge(parts: list[Part], settings: Any) -> Part:
 def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]:
     """Let the silent entry in and end: the answers (m, e), and who reached something (m,)."""
     if _melts(settings) and settings["null_score"] is None:
-        value, reached = part.value[:, 0], part.score[:, 0] > -math.inf
+        value, reached = part.value[:, 0], part.score[:, 0] != -math.inf
         value[~reached] = 0.0
         return value, reached
     _, weights, _, reached = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
@@ -287,6 +287,8 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
     columns = _backend.stream_columns(m, len(source.keys), d + e, block.dtype.itemsize)
     if source.masks.span is not None:  # what no query sees is left out the better, the smaller the tiles
         columns = min(columns, 256)
+    if low is not None:  # all may be near to it
+        columns = max(1, columns // 8)
     exp_rows, room = _backend.exponential(m * len(source.keys)), np.empty(m * columns, dtype=block.dtype)
     shift, best, reach, mass = np.full(m, -math.inf), np.full(m, -math.inf), np.zeros(m), np.zeros(m)
     total, good = np.zeros((m, e + block.centered)), np.ones(m, dtype=bool)
@@ -306,7 +308,8 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
             if tile.each is not None:
                 np.copyto(z, -math.inf, where=~tile.each)
             if again or fresh.any():
-                first = z if again or tile.each is not None else z[:, : max(32, 2**14 // m)]
+                few = not again and tile.each is None and low is None
+                first = z[:, : max(32, 2**14 // m)] if few else z
                 peak = np.where(fresh, np.fmax(shift[r], first.max(axis=1)), shift[r])
                 best[r] = np.where(fresh, peak, best[r])
                 peak[np.abs(peak) < 8] = 0  # as good, and there is nothing to take off
@@ -338,7 +341,8 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
     # The largest logit that matters is at least that one, if it does, and what the sum tells.
     largest = np.fmax(np.where(matters, np.abs(best + block.constant), 0), -(level + log))
     rounding = max(1.5, math.sqrt(d) / 8) * size * float(np.finfo(block.dtype).eps)
-    good &= (rounding <= 24 * eps * (1 + largest)) | (nobody & (shift == -math.inf))
+    good &= (rounding <= 24 * eps * (1 + largest)) | nobody
+    good &= (nobody == (shift == -math.inf)) & (block.size(reach) < SAFE)
     score = np.where(nobody, -math.inf, level * temperature if temperature < math.inf else 0)
     bias = log if temperature < math.inf else level + log
     return Part(score[:, None], bias[:, None], np.zeros((m, 1), dtype=np.intp), value[:, None]), good
@@ -409,7 +413,8 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
             good &= _held(z, each)
         if biased:
             z += bias
-            prior = np.maximum(prior, np.where(bias > -math.inf, np.abs(bias), 0).max(axis=1))
+            seen = bias > -math.inf if each is None else each
+            prior = np.maximum(prior, np.where(seen, np.abs(bias), 0).max(axis=1))
         if each is not None:
             np.copyto(z, -math.inf, where=~each)
         room[:, b:] = -math.inf
@@ -424,15 +429,22 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
             edge = low - np.broadcast_to(block.constant, m)
             least = np.fmax(least, edge - 2 * block.slack(np.abs(edge), reach) - 8 * eps * np.abs(edge))
         limit = np.fmax(np.nextafter(least.astype(z.dtype), -math.inf), np.finfo(z.dtype).min)
-        i, g = np.divmod(np.flatnonzero(top >= limit[:, None]), groups)
-        group = by_group[i, :, g]
-        at, h = np.nonzero(group >= limit[i, None])
-        i, j = i[at], h * groups + g[at]
-        prior_of = np.zeros(len(i)) if bias is None else bias[i, j]
-        found.append((i, tile.places(j), group[at, h], prior_of))
-        count += len(i)
-        if count > _backend.pairs_at_once(_backend.SORTED):
-            part, found, count = _settled(source, settings, found, least, part), [], 0
+        hits = top >= limit[:, None]
+        most, some = (
+            _backend.pairs_at_once(2 * _backend.SORTED),
+            int(np.count_nonzero(hits)) * by_group.shape[1],
+        )
+        step = max(1, int(m * most / max(some, 1)))  # all at once, but where many tie
+        for first in range(0, m, step):
+            i, g = np.nonzero(hits[first : first + step])
+            group = by_group[i + first, :, g]
+            at, h = np.nonzero(group >= limit[i + first, None])
+            i, j = i[at] + first, h * groups + g[at]
+            prior_of = np.zeros(len(i)) if bias is None else bias[i, j]
+            found.append((i, tile.places(j), group[at, h], prior_of))
+            count += len(i)
+            if count > most:
+                part, found, count = _settled(source, settings, found, least, part), [], 0
     good &= (block.size(reach) < SAFE) & (prior < SAFE) & ~np.isnan(best).any(axis=1)
     return _settled(source, settings, found, least, part) if count else part or _nothing(m, e, settings), good
 
@@ -498,18 +510,16 @@ def _stacked(parts: list[Part]) -> Part:
 
 def _ways(source: Source, settings: Any, dtype: Any) -> list[Callable[[Source, Any], tuple[Part, Any]]]:
     """Return the quick ways to a partial answer, the quickest first."""
-    similarity, dtype = as_similarity(settings["similarity"]), np.dtype(dtype)
-    hot, melts = settings["temperature"] == math.inf, _melts(settings) and settings["temperature"] > 0
-    if not similarity.canonical or (
-        hot and (settings["min_score"] if melts else source.masks.bias) is not None
-    ):
+    similarity, temperature = as_similarity(settings["similarity"]), settings["temperature"]
+    eps, dtype = float(np.finfo(dtype).eps), np.result_type(dtype, np.float32)
+    low, biased = settings["min_score"] is not None, source.masks.bias is not None
+    melts = _melts(settings) and temperature > 0
+    awkward = low if melts else biased  # at T = inf; bias and min_score compare different things
+    if not similarity.canonical or (awkward and temperature == math.inf) or (low and biased and not melts):
         return []
     if melts:
-        eps = float(np.finfo(dtype).eps)
-        return [
-            functools.partial(_stream, dtype=kind, eps=eps)
-            for kind in dict.fromkeys((dtype, np.dtype(float)))
-        ]
+        kinds = dict.fromkeys((dtype, np.dtype(np.float64)))
+        return [functools.partial(_stream, dtype=kind, eps=eps) for kind in kinds]
     width = source.keys.shape[1] + source.values.shape[1]
     most = _backend.most_kept(len(source.query), len(source.keys), width, dtype.itemsize)
     return [functools.partial(_sift, dtype=dtype)] if (settings["top_k"] or 1) <= most else []
@@ -564,7 +574,7 @@ def tasks(source: Source, settings: Any, dtype: Any, out: Floats, reached: Any) 
     def block(r: slice) -> None:
         with np.errstate(all="ignore"):
             some = source.rows(r)
-            if whole or _backend.fits(r.stop - r.start, n, d + e):  # a callable weighs whole rows
+            if whole:  # a callable weighs whole rows
                 out[r], reached[r] = plain(*some[:3], some.seen(), settings)
             else:
                 out[r], reached[r] = _finish(_part(some, rules, dtype), rules, source.values)
@@ -712,7 +722,10 @@ def values_of(call: Call, settings: Any, span: Any = None) -> Any:
     out, reached, todo = np.empty((*call.lead, m, e), call.dtype), np.empty((*call.lead, m), dtype=bool), []
     for at, q, k, masks in call.each():
         source = Source(q, k, call.values[at], masks._replace(span=span))
-        todo += tasks(source, settings, call.dtype, out[at], reached[at])
+        if _backend.fits(m, n, d + e):
+            out[at] = answer(source, settings)[0]
+        else:
+            todo += tasks(source, settings, call.dtype, out[at], reached[at])
     _backend.run(todo, reached.size * n * (d + e))
     return call.result(out[..., 0] if call.scalar else out)
 

@@ -292,6 +292,8 @@ class Block:
             self.center = center.astype(self.dtype)
             left = left - self.center
         self.norm = np.sqrt(np.einsum("md,md->m", left, left)).astype(np.float64) * scale
+        if not (scale == 0 or 1e-30 < scale < 1e30):
+            self.norm += math.inf  # nothing that follows can be trusted
         if self.distance:
             self.constant = self.norm**2 / (-2 * scale or 1)
             left = np.column_stack([left, np.ones(len(left))])
@@ -321,10 +323,13 @@ class Block:
             right = keys.astype(self.dtype, copy=False)
             norms = np.sqrt(np.einsum("bd,bd->b", right, right)) if norms is None else norms
         np.matmul(left, right.T, out=out)
+        lowest = math.sqrt(float(np.finfo(self.dtype).tiny))  # below, squares vanish
         if self.unit:
             out /= np.where(norms == 0, 1, norms).astype(self.dtype, copy=False)
-            return np.ones_like(norms)
-        return norms
+            poor = ~((norms > 1e4 * lowest) & (norms < 1e-3 / lowest))
+            poor[poor] = right[poor].any(axis=1)  # but for zero vectors
+            return np.where(poor, math.inf, 1)
+        return np.maximum(norms, lowest)
 
     def size(self, reach: Floats) -> Any:
         """Return how large the terms are that make up the scores of keys of at most this length, (m,)."""
@@ -345,8 +350,10 @@ class Block:
         if self.exact:
             return np.zeros(len(cut))
         info, d = np.finfo(self.dtype), self.left.shape[-1]
-        size = np.where(np.isfinite(cut), np.abs(cut), 0) if self.direct else self.size(reach)
-        return (d + 20) * (float(info.eps) * size + float(info.tiny) * (1 + self.scale))
+        size = np.where(np.isfinite(cut), np.abs(cut), 0)
+        canonical = 2.0**-52 * (size + np.abs(self.constant))  # which is rounded too
+        size = size if self.direct else self.size(reach)
+        return (d + 20) * (float(info.eps) * size + float(info.tiny) * (1 + self.scale) + canonical)
 
 
 def widths(similarity: Any) -> tuple[int, int] | None:

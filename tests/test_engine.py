@@ -177,6 +177,88 @@ def test_top_k_scores_few_pairs_canonically(monkeypatch):
         assert sum(counted) <= most  # of four million pairs
 
 
+def test_min_score_may_take_out_what_stands_first():
+    keys, values, query = (
+        np.linspace(0, 10, 1000)[:, None],
+        np.arange(1000.0),
+        np.linspace(5, 10, 500)[:, None],
+    )
+    got = soft_lookup(query, keys, values, min_score=-1.0)
+    want, tol = careful(query, keys, values, min_score=-1.0)
+    agree(got, want, tol[:, 0], "min_score")
+
+
+def test_min_score_beside_a_bias_looks_at_scores_alone():
+    query, keys, _ = problem(70, 2000, 8, np.float64)
+    values, bias = np.arange(2000.0), 3 * np.random.default_rng(0).normal(size=2000)
+    scores = score_pairs(as_similarity("gaussian"), query, keys)
+    best = np.where(scores >= -6, scores + bias, -INF)
+    want = np.where(best.max(axis=1) > -INF, best.argmax(axis=1), 0)
+    assert soft_lookup(query, keys, values, bias=bias, min_score=-6.0, top_k=1).tolist() == want.tolist()
+
+
+@pytest.mark.parametrize(
+    ("size", "temperature"), [(1e20, 1e40), (1e-20, 1e-39), (1e18, 1e36), (1e-18, 1e-36)]
+)
+@pytest.mark.parametrize("similarity", ["gaussian", "dot"])
+def test_what_float32_cannot_hold_is_left_to_float64(similarity, size, temperature):
+    query, keys, values = problem(70, 700, 8, np.float64)
+    query, keys, values = (query * size).astype("f4"), (keys * size).astype("f4"), values.astype("f4")
+    settings = {"similarity": similarity, "temperature": temperature}
+    got = soft_lookup(query, keys, values, **settings)
+    want, tol = careful(query, keys, values, **settings)
+    agree(got, want, np.broadcast_to(tol, got.shape), "extreme sizes", settings)
+
+
+@pytest.mark.parametrize("size", [1e20, 1e19, 1e-19, 1e-22, 1e-25])
+def test_cosine_does_not_mind_how_long_keys_are(size):
+    query, keys, values = problem(70, 700, 8, np.float32)
+    keys[3] = 0
+    for far in (
+        (keys * np.float32(size)),
+        np.where(np.arange(700)[:, None] == 5, query[0] * np.float32(size), keys),
+    ):
+        for T in (0, 0.1):
+            settings = {"similarity": "cosine", "temperature": T}
+            got = soft_lookup(query, far, values, **settings)
+            want, tol = careful(query, far, values, **settings)
+            agree(got, want, np.broadcast_to(tol, got.shape), "long and short keys", (size, T))
+
+
+def test_float16_is_computed_in_float32(exponential):
+    query, keys, values = problem(70, 2000, 33, np.float16)
+    far = np.where(np.arange(2000)[:, None] % 2, 200, 0).astype(np.float16)
+    for shift in (np.float16(0), far):
+        got = soft_lookup(query + shift[:70] if shift.ndim else query, keys + shift, values)
+        asked = query + shift[:70] if shift.ndim else query
+        want, tol = careful(asked, keys + shift, values)
+        assert got.dtype == np.float16
+        agree(got, want, np.broadcast_to(tol, got.shape), "float16")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0}, {"top_k": 3, "temperature": INF}, {"null_score": 0.0}], ids=str
+)
+def test_unmasked_nan_passes_to_those_who_see_it(options):
+    query, keys, values = problem(300, 2000, 8, np.float64)
+    query[3] = np.nan
+    got = soft_lookup(query, keys, values, **options)
+    assert np.isnan(got[3]).all()
+    assert np.isfinite(np.delete(got, 3, axis=0)).all()
+    query[3], keys[5] = 0, np.nan
+    assert np.isnan(soft_lookup(query, keys, values, **options)).all()
+
+
+def test_ties_that_only_the_expansion_can_tell_apart_are_ties():
+    keys, values, query = (
+        np.random.default_rng(0).normal(size=(2000, 8)) * 1e-20,
+        np.arange(2000.0),
+        np.ones((70, 8)),
+    )
+    assert set(soft_lookup(query, keys, values, temperature=0).tolist()) == {999.5}
+    assert set(soft_lookup(query, keys, values, top_k=1).tolist()) == {0.0}
+
+
 def test_what_no_query_sees_is_not_scored(monkeypatch):
     pairs = []
     fill = Block.fill

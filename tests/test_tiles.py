@@ -302,6 +302,21 @@ def test_memory_is_bounded(name, budget):
     agree(got[some], plain, oracle.tolerance(float, 60, np.abs(values).max()), f"tiles, {name}", name)
 
 
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"top_k": 5}, {"min_score": 0.0}], ids=str)
+def test_memory_is_bounded_where_all_tie(options, budget):
+    query = keys = np.tile(np.float32([1, 2, 3, 4, 5, 6, 7, 8]), (4000, 1))
+    values = np.arange(4000, dtype=np.float32)
+    budget(8.0)
+    tracemalloc.start()
+    try:
+        got = soft_lookup(query[:500], keys, values, **options)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert set(got.tolist()) == {2.0 if "top_k" in options else 1999.5}
+    assert peak <= 1.2 * 8 * 2**20, f"{peak / 2**20:.2f} MiB"
+
+
 @pytest.mark.parametrize("name", ["softmax", "top_k", "sparsemax"])
 def test_float32_is_not_widened_as_a_whole(name, budget):
     rng = np.random.default_rng(11)
