@@ -7,6 +7,7 @@ import mmap
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import cache
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -52,9 +53,9 @@ def is_label_number(name: object) -> bool:
 
 def numbers(x: object, what: str, dtype: DTypeLike | None = None) -> Array:
     """Return `x` as a float array: float16 as float32, integers as float64, or all as `dtype`."""
-    refuse_masked(x, what)
     if type(x) is np.ndarray and x.dtype in _MAX and (dtype is None or dtype == x.dtype):
         return x
+    refuse_masked(x, what)
     array = (
         np.asarray(x) if isinstance(x, np.ndarray) else _from_python(x, what, np.dtype(dtype or np.float64))
     )
@@ -149,9 +150,13 @@ _MAX = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.fl
 
 def largest(array: Array) -> float:
     """Return how large a component may be, so that no squared distance overflows."""
-    d = max(array.shape[-1], 1) if array.ndim > 1 else 1
-    rounding = 1 if d == 1 else 1 - 2.0**-40  # of a sum
-    return math.sqrt(_MAX[array.dtype] / d) / 2 * rounding
+    return _largest(array.dtype, array.shape[-1] if array.ndim > 1 else 1)
+
+
+@cache
+def _largest(dtype: np.dtype[Any], d: int) -> float:
+    rounding = 1 if d < 2 else 1 - 2.0**-40  # of a sum
+    return math.sqrt(_MAX[dtype] / max(d, 1)) / 2 * rounding
 
 
 def within(array: Array, limit: float, what: str, owner: Callable[[int], str]) -> None:

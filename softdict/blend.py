@@ -16,7 +16,7 @@ import numpy as np
 from softdict import _backend
 from softdict._checks import Array, Call, Floats, Masks, Source, Tile, arrange, check_settings
 from softdict.scores import Block, as_similarity, score_pairs, widths
-from softdict.weights import Entmax, as_weighting, log_sum_exp, logits, ranking, share, weigh
+from softdict.weights import Entmax, all_finite, as_weighting, log_sum_exp, logits, ranking, share, weigh
 
 # ---- plainly ---------------------------------------------------------------------------------
 
@@ -92,8 +92,8 @@ def _undecided(scores: Floats, bias: Any, settings: Any, part: bool = False) -> 
 def mix(weights: Floats, values: Array, hard: bool) -> Floats:
     """Blend weights (m, n) and values (n, e) to (m, e). A value of weight 0 is not touched."""
     values = np.asarray(values, dtype=np.float64)
-    out = weights @ values
-    if not math.isfinite(np.vdot(out, out)):
+    out = weights.dot(values)  # for a few numbers in half the time of @
+    if not all_finite(out):
         odd = ~np.isfinite(values)  # 0 * NaN would spread; rows that do not touch it stay as they were
         out = weights @ np.where(odd, 0, values)
         for c in np.nonzero(odd.any(axis=0))[0]:
@@ -560,7 +560,7 @@ def answer(source: Source, settings: Any, dtype: Any = np.float64) -> tuple[Floa
     (m, d), (n, e) = source.query.shape, source.values.shape
     if _backend.fits(m, n, d + e):
         with np.errstate(all="ignore"):
-            return plain(*source[:3], source.seen(), settings)
+            return plain(*source[:4], settings)
     out, reached = np.empty((m, e)), np.empty(m, dtype=bool)
     _backend.run(tasks(source, settings, dtype, out, reached), m * n * (d + e))
     return out, reached

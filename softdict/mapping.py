@@ -666,12 +666,7 @@ class Lookup:
 
         A prefix of ``top(k + 1)``; ranked by ``score / T + bias``, the earlier first among equals.
         """
-        hint = "in top(k). Ask for as many entries as you want to see"
-        k = int(
-            _checks.check_number(
-                "k", k, lambda x: x >= 1 and x % 1 == 0, "a whole number of at least 1", hint
-            )
-        )
+        k = _checks.check_count("k", k, "in top(k). Ask for as many entries as you want to see")
         rows = zip(np.atleast_2d(self.weights), np.atleast_2d(self.scores), self._order, strict=True)
         tops = [
             [Match(self.keys[j], self._stored(j), float(w[j]), float(s[j])) for j in best[:k].tolist()]

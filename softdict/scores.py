@@ -63,7 +63,7 @@ def _sum_of_differences(q: Floats, k: Floats, power: int, out: Any = None) -> Fl
         for c in range(1, d):
             out += _power(q[..., c] - k[..., c], power)
         return out
-    if q.ndim == 3 and min(len(q), k.shape[1]) > 1:  # one (b, d) of differences at a time stays in the cache
+    if q.ndim == 3 and len(q) > 1 < k.shape[1]:  # one (b, d) of differences at a time stays in the cache
         if len(q) > k.shape[1]:
             return _sum_of_differences(k.swapaxes(0, 1), q.swapaxes(0, 1), power).T
         return np.concatenate([_sum_of_differences(row, k[0], power)[None] for row in q])
@@ -89,9 +89,9 @@ def _pairs(a: Floats, b: Floats) -> Floats:
 def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
     """Put every pair that is no exact hit behind the exact hits, whatever underflowed."""
     below = math.nextafter(hit, -math.inf)
-    near = scores >= math.nextafter(below, -math.inf)  # a logarithm may be off by its last bit
-    if np.count_nonzero(near):
-        at = np.nonzero(near)
+    near = math.nextafter(below, -math.inf)  # a logarithm may be off by its last bit
+    if scores.size and not scores.item(scores.argmax()) < near:  # NaN is the largest
+        at = np.nonzero(scores >= near)
         one, other = (np.broadcast_to(x, (*scores.shape, x.shape[-1]))[at] for x in (q, k))
         missed = (one != other).any(axis=-1)
         scores[at] = np.where(missed, np.minimum(scores[at], below), hit)

@@ -72,6 +72,19 @@ def as_weighting(weighting: Any) -> Any:
 # ---- score / T, at every T from 0 to infinity --------------------------------------------------
 
 
+_NOTHING = np.array(-math.inf)  # NumPy compares arrays in half the time that it takes for a float
+
+
+def all_finite(x: Floats) -> bool:
+    """Tell whether all numbers are finite, in the time of one call: where they are huge, perhaps not."""
+    return math.isfinite(x.item() if x.size == 1 else np.vdot(x, x))
+
+
+def _one(column: Floats) -> Any:
+    """Return the number of one row as such, which broadcasts in half the time; a column (m, 1) as it is."""
+    return column.item() if column.size == 1 else column
+
+
 def tempered(scores: Floats, best: Floats, temperature: float) -> Floats:
     """Return ``(scores - best) / temperature``: 0 for the best, -inf for what is out.
 
@@ -81,8 +94,10 @@ def tempered(scores: Floats, best: Floats, temperature: float) -> Floats:
     if temperature > 1e290:  # of two halves the difference cannot overflow
         z = (scores / 2 - best / 2) / (temperature / 2)
     else:
-        z = (scores - best) / temperature
-    if not (0 < temperature < math.inf and math.isfinite(np.vdot(best, best))):
+        z = scores - _one(best)
+        if temperature != 1:
+            z /= temperature
+    if not (0 < temperature < math.inf and all_finite(best)):
         z[scores == best if temperature < math.inf else scores > -math.inf] = 0
         z[scores == -math.inf] = -math.inf
     return z
@@ -145,7 +160,7 @@ def _entmax(z: Floats, alpha: float) -> Floats:
 
 def share(w: Floats, mass: Floats) -> Floats:
     """Return ``w / mass``, and 0 where there is no mass."""
-    return w / (mass if np.count_nonzero(mass) == mass.size else np.where(mass == 0, 1, mass))
+    return w / (_one(mass) if np.count_nonzero(mass) == mass.size else np.where(mass == 0, 1, mass))
 
 
 def _threshold(z: Floats, beta: float) -> Floats:
@@ -233,7 +248,7 @@ def weigh(scores: Floats, bias: Any, settings: Any) -> Weights:
         largest = np.finfo(np.float64).max  # where T is tiny, the largest logit may overflow
         offset = np.clip(_offset(best, lift, temperature), -largest, largest)
         w = _called(rule, z + np.where(best == math.inf, lift, offset))
-    reached = best[:, 0] != -math.inf
+    reached = np.not_equal(best, _NOTHING)[:, 0]
     if null_score is None:
         return Weights(kept, w, np.zeros(len(w)), reached)
     return Weights(kept, w[:, :-1], w[:, -1], reached)

@@ -40,8 +40,8 @@ FAULTS = {
     ),
     "divide first, center then": (
         "weights.py",
-        "z = (scores - best) / temperature",
-        "z = scores / temperature - best / temperature",
+        "z = scores - _one(best)\n        if temperature != 1:\n            z /= temperature\n",
+        "z = scores / temperature - best / temperature\n",
         "test_cases.py::test_center_first_then_divide",
     ),
     "ties to the later entry": (
@@ -57,7 +57,7 @@ FAULTS = {
     ),
     "no bias among the logits": ("weights.py", "    z += bias\n", "", ORACLE),
     "zero times NaN": (
-        "blend.py", "if not math.isfinite(np.vdot(out, out)):", "if False:",
+        "blend.py", "if not all_finite(out):", "if False:",
         "test_cases.py::test_what_is_masked_cannot_leak",
     ),
     "parts merge without their mass": ("blend.py", "lift + np.log(mass)", "lift + 0 * mass", SAME),
