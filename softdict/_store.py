@@ -6,6 +6,7 @@ without a name are swept out together when somebody asks, or when they outnumber
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ class Store:
         self.own = new.own and self._numeric
         self.size = self.lent = len(new.keys)  # rows in use; rows seen by others, never written again
         self._ready: Any = None  # what `arrays` returned
+        self._norms, self.measured = np.empty(self.size), 0  # the lengths of the first so many rows
         self._checked: set[tuple[int, int]] = set()  # the blocks of a map found good
         self._names.update(zip(new.names, range(self.size), strict=False))
 
@@ -101,6 +103,15 @@ class Store:
             self._ready = (keys, values)
         keys, values = self._ready
         return keys, values
+
+    def norms(self) -> Any:
+        """Return the lengths of all keys (n,), kept for the next time; None for a map. O(d) per new key."""
+        if self.mapped:
+            return None
+        keys, known = self.arrays()[0], self.measured
+        self._norms[known : len(keys)] = _lengths(keys[known:])
+        self.measured = len(keys)
+        return self._norms[: len(keys)]
 
     def lend(self) -> tuple[Array, Array]:
         """Return `arrays` for somebody to keep: from now on, writing in place copies first."""
@@ -169,6 +180,8 @@ class Store:
             self.lent = 0
             self.keys = _grown(self.keys, grown, self.size, types[0])
             self.values = _grown(self.values, grown, self.size, types[1])
+            self._norms = _grown(self._norms, grown, self.measured, np.float64)
+        self.measured = min(self.measured, lowest)
 
     def delete(self, name: Hashable) -> None:
         """Delete an entry; KeyError where there is none. O(1), amortized."""
@@ -189,7 +202,8 @@ class Store:
             rows = list(self._names.values()) if names is None else [self.names[name] for name in names]
             self._names = self._names if names is None else dict.fromkeys(names, 0)
             self._names.update(zip(self._names, range(len(rows)), strict=True))
-            self.keys, self.values = self.keys[rows], self.values[rows]
+            self.keys, self.values, self._norms = self.keys[rows], self.values[rows], self._norms[rows]
+            self.measured = bisect_left(rows, self.measured) if names is None else 0
             self.objects = None if self.objects is None else [self.objects[row] for row in rows]
             self.size, self.lent, self._ready = len(rows), 0, None
 
@@ -198,6 +212,7 @@ class Store:
         keys, values = map(np.array, self.arrays())
         own = {"keys": keys, "values": values, "_names": dict(self.names), "mapped": False, "lent": 0}
         own |= {"objects": self.objects and list(self.objects), "_ready": None, "_checked": set()}
+        own |= {"_norms": np.zeros(len(keys)), "measured": 0}
         return {**self.__dict__, **own}
 
     def _check(self) -> None:
@@ -210,6 +225,9 @@ class Store:
             assert self.numeric == (any(map(is_numeric, self._names)) if rows else n > 0)
             # Everything has room for the rows in use, one object to a row.
             assert min(len(self.keys), len(self.values)) >= size
+            # The lengths that are kept are those of the keys.
+            measured, keys = self._norms[: self.measured], self.keys[: self.measured]
+            assert self.measured <= size and np.allclose(measured, _lengths(keys), rtol=1e-12, atol=0)
             assert self.objects is None or len(self.objects) == size
             # Vectors that are their own name bear it.
             for name, row in self._names.items():
@@ -227,3 +245,8 @@ def _grown(array: Array, capacity: int, size: int, dtype: Any) -> Array:
     new = np.empty((capacity, *array.shape[1:]), dtype=dtype)
     new[:size] = array[:size]
     return new
+
+
+def _lengths(keys: Array) -> Any:
+    """Return the lengths of keys (m, d) in float64, where squares of float32 neither overflow nor vanish."""
+    return np.sqrt(np.einsum("md,md->m", keys, keys, dtype=np.float64))

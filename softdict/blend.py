@@ -144,9 +144,7 @@ def _melted(score: Floats, bias: Any, settings: Any, blend: Any) -> Part:
 
 def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> Part:
     """Return the partial answer of one tile."""
-    scores = score(
-        query, keys, masks, settings, lambda scores, bias, rules: _undecided(scores, bias, rules, part=True)
-    )
+    scores = score(query, keys, masks, settings, functools.partial(_undecided, part=True))
     if settings["min_score"] is not None:
         scores[scores < settings["min_score"]] = -math.inf
     if _melts(settings):
@@ -199,9 +197,8 @@ def _kept(weights: Floats, part: Part, values: Any) -> Floats:
     if part.value is not None:
         return mix_each(weights, part.value)
     out = np.full((len(weights), values.shape[1]), -0.0)  # which adds nothing, even to -0.0
-    step = 1 + _backend.tile_columns(len(weights), weights.shape[1], 0, _backend.MELTED) // max(
-        1, values.shape[1]
-    )
+    m, s = weights.shape
+    step = 1 + _backend.tile_columns(m, s, 0, _backend.MELTED) // max(1, values.shape[1])
     for start in range(0, weights.shape[1], step):
         some = slice(start, start + step)
         out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
@@ -236,9 +233,8 @@ def _block(source: Source, settings: Any, scale: float, dtype: Any, center: Floa
 def _by_tiles(source: Source, settings: Any) -> Part:
     """Merge the partial answers of all tiles of entries, sixteen at a time: the careful way."""
     query, keys, values, parts = *source[:3], []
-    columns = _backend.tile_columns(
-        len(query), len(keys), 2 * keys.shape[1] + values.shape[1], _backend.SORTED
-    )
+    width = 2 * keys.shape[1] + values.shape[1]
+    columns = _backend.tile_columns(len(query), len(keys), width, _backend.SORTED)
     for j in range(0, max(len(keys), 1), columns):
         c = slice(j, j + columns)
         part = _tile(query, keys[c], values[c], source.seen(c), settings)
@@ -470,13 +466,8 @@ def _settled(source: Source, settings: Any, found: Any, least: Floats, part: Par
         new.score[at], new.bias[at], new.place[at] = score[pick], bias[pick], place[pick]
         _only_infinite(new.score)
         if _melts(settings):
-            entries = new
-            new = _melted(
-                new.score,
-                new.bias,
-                settings,
-                lambda shares, entries=entries: _kept(shares, entries, source.values),
-            )
+            blend = functools.partial(_kept, part=new, values=source.values)
+            new = _melted(new.score, new.bias, settings, blend)
         else:
             new = _pruned(new, settings)
         old = [] if part is None else [Part(*(None if x is None else x[start : start + rows] for x in part))]
@@ -499,13 +490,10 @@ def _stacked(parts: list[Part]) -> Part:
     def padded(x: Any, filler: float) -> Any:
         return np.pad(x, [(0, 0), (0, width - x.shape[1])], constant_values=filler)
 
-    score, bias, place = (
-        np.concatenate([padded(part[field], filler) for part in parts])
-        for field, filler in enumerate((-math.inf, 0, 0))
-    )
-    return Part(
-        score, bias, place, None if parts[0].value is None else np.concatenate([p.value for p in parts])
-    )
+    fillers = enumerate((-math.inf, 0, 0))
+    score, bias, place = (np.concatenate([padded(part[i], x) for part in parts]) for i, x in fillers)
+    value = None if parts[0].value is None else np.concatenate([p.value for p in parts])
+    return Part(score, bias, place, value)
 
 
 def _ways(source: Source, settings: Any, dtype: Any) -> list[Callable[[Source, Any], tuple[Part, Any]]]:

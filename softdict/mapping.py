@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softdict import _checks, display, encoders
+from softdict._backend import fits
 from softdict._checks import Array, Masks, Source, brief
 from softdict._store import Store
 from softdict.blend import Explained, Partial, answer, by_parts, checked, explain, partial, shaped
 from softdict.encoders import Asked, Keys, key_name
-from softdict.scores import widths
+from softdict.scores import by_length, widths
 from softdict.weights import calibrate, entropy
 
 _NO_MASKS = Masks()
@@ -441,9 +442,17 @@ class SoftDict:
             return self._pick(asked, masks)
         if store.mapped and not callable(self._settings["weighting"]):
             return self._partial(asked, masks).end()
-        keys, values = store.arrays()
-        value, reached = answer(Source(asked.vectors, keys, values, masks), self._settings, values.dtype)
+        values = store.arrays()[1]
+        value, reached = answer(self._source(asked, values, masks), self._settings, values.dtype)
         return shaped(value, self._shape(asked), values.dtype), reached
+
+    def _source(self, asked: Asked, values: Array, masks: Masks) -> Source:
+        """Return what the engine is asked, with the lengths of the keys where it needs them."""
+        query, keys, norms = asked.vectors, self._store.arrays()[0], None
+        if by_length(self._settings["similarity"]):
+            small = fits(len(query), len(keys), keys.shape[1] + values.shape[1])
+            norms = None if small else self._store.norms()
+        return Source(query, keys, values, masks, norms)
 
     def _shape(self, asked: Asked) -> tuple[int, ...]:
         """Return the shape of an answer."""
@@ -454,10 +463,10 @@ class SoftDict:
         """Return the winners' objects, at T = 0; the earliest of a tie."""
         if self._settings["temperature"] != 0:
             raise TypeError(self._cannot_blend())
-        keys, objects = self._store.arrays()[0], self._store.objects or []
+        keys, objects = self._store.arrays()[0], self._store.objects or []  # in this order: it sweeps
         winner = {"top_k": 1, "weighting": "softmax"}
         row_and_share = np.column_stack([np.arange(len(keys)), np.ones(len(keys))])
-        source = Source(asked.vectors, keys, row_and_share, masks)
+        source = self._source(asked, row_and_share, masks)
         picked, reached = answer(source, {**self._settings, **winner})
         reached = reached & (picked[:, 1] > 0)  # else the silent entry won
         things = [objects[int(row)] if hit else None for row, hit in zip(picked[:, 0], reached, strict=True)]
@@ -478,9 +487,8 @@ class SoftDict:
             source = Source(query, keys, values, some)
             return partial(source, self._settings, offset + start, (shape, values.dtype))
 
-        return reduce(
-            add, (part(*block) for block in (store.blocks() if store.mapped else [(0, *store.arrays())]))
-        )
+        blocks = store.blocks() if store.mapped else [(0, *store.arrays())]
+        return reduce(add, (part(*block) for block in blocks))
 
     def _explain(self, asked: Asked, masks: Masks) -> Explained:
         _checks.check_size(len(asked.vectors), len(self))
@@ -691,9 +699,7 @@ class Lookup:
     def __repr__(self) -> str:
         """Return the highlighter, for a batch the matrix of weights."""
         if not self._single:
-            asked = (
-                self.queries if isinstance(self.queries, list) else list(map(_checks.as_name, self.queries))
-            )
+            asked = what if isinstance(what := self.queries, list) else list(map(_checks.as_name, what))
             return display.matrix(asked, self.keys, self.weights, null_weight=self.null_weight)
         values, order = [self._stored(j) for j in range(len(self.keys))], self._order[0]
         similarity, temperature = self._look

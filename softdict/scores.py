@@ -176,10 +176,9 @@ class InverseDistance:
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
+        finite = "a finite number of at least 0"
         hint = "in InverseDistance. A small positive one rounds off the peak at each key"
-        valid = check_number(
-            "delta", self.delta, lambda x: 0 <= x < math.inf, "a finite number of at least 0", hint
-        )
+        valid = check_number("delta", self.delta, lambda x: 0 <= x < math.inf, finite, hint)
         object.__setattr__(self, "delta", valid)
 
     def _score(self, q: Floats, k: Floats) -> Floats:
@@ -356,6 +355,12 @@ class Block:
         return (d + 20) * (float(info.eps) * size + float(info.tiny) * (1 + self.scale) + canonical)
 
 
+def by_length(similarity: Any) -> bool:
+    """Tell whether a `Block` asks for the lengths of the keys."""
+    record = as_similarity(similarity)
+    return record.factor is not None and record is not NAMED["gaussian"]
+
+
 def widths(similarity: Any) -> tuple[int, int] | None:
     """Return the widths of query and key where a similarity fixes them."""
     return similarity.W.shape if isinstance(similarity, Bilinear) else None
@@ -368,8 +373,7 @@ def _checked(function: Callable[[Any, Any], Any]) -> Callable[[Floats, Floats], 
         q, k = q.view(), k.view()
         q.flags.writeable = k.flags.writeable = False
         shape = (len(q), len(k))
-        return check_result(
-            function(q, k) if all(shape) else np.zeros(shape), name, shape, "one score per pair"
-        )
+        scores = function(q, k) if all(shape) else np.zeros(shape)
+        return check_result(scores, name, shape, "one score per pair")
 
     return score

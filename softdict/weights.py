@@ -46,10 +46,9 @@ class Entmax:
     alpha: float
 
     def __post_init__(self) -> None:
+        finite = "a finite number of at least 1"
         hint = "in Entmax. Use 1 for softmax, 1.5 for a few zeros, 2 for sparsemax"
-        valid = check_number(
-            "alpha", self.alpha, lambda a: 1 <= a < math.inf, "a finite number of at least 1", hint
-        )
+        valid = check_number("alpha", self.alpha, lambda a: 1 <= a < math.inf, finite, hint)
         object.__setattr__(self, "alpha", valid)
 
 
