@@ -128,8 +128,10 @@ def _exact(array: Array, what: str, dtype: np.dtype[Any]) -> Array:
         if max(abs(int(array.max())), abs(int(array.min()))) > 2 ** (np.finfo(dtype).nmant + 1):
             for integer in array.ravel().tolist():
                 _held(integer, what, dtype)
+    if array.dtype == dtype:
+        return array
     with np.errstate(over="ignore"):  # what becomes infinite is refused where that matters
-        return array.astype(dtype, copy=False)
+        return array.astype(dtype)
 
 
 def _held(integer: int, what: str, dtype: np.dtype[Any]) -> None:
@@ -161,6 +163,8 @@ def _largest(dtype: np.dtype[Any], d: int) -> float:
 
 def within(array: Array, limit: float, what: str, owner: Callable[[int], str]) -> None:
     """Refuse NaN, infinity and components above `limit`, naming the owner of the first such row."""
+    if np.vdot(array, array) < limit * limit / 2:  # one number for all: most are far below
+        return
     good = np.abs(array) < limit if limit == math.inf else np.abs(array) <= limit
     if not good.all():
         row = int(np.argmin(good.reshape(len(array), -1).all(axis=1)))
@@ -316,13 +320,13 @@ def pairs(entries: Any) -> tuple[list[Any], list[Any]]:
     return keys, values
 
 
-def stack(items: list[Any], labels: list[str], dtype: Any) -> Array:
+def stack(items: list[Any], owner: Callable[[int], str], dtype: Any) -> Array:
     """Return values of one shape as an array; where they are not, say which one differs."""
     try:
         return numbers(items, "the array of values", dtype)
     except (TypeError, ValueError):
         shapes: dict[Any, str] = {}
-        for item, label in zip(items, labels, strict=True):
+        for label, item in zip(map(owner, range(len(items))), items, strict=True):
             shapes.setdefault(numbers(item, f"the value of {label}", dtype).shape, label)
         if len(shapes) < 2:
             raise

@@ -428,12 +428,16 @@ def read_entries(store: Store, value_encoder: Any, keys: Keys, values: list[Any]
     """Return checked entries: each name once, in its first position, with its last value."""
     last = {name: i for i, name in enumerate(keys.names)}
     pick, names = list(last.values()), list(last)
-    rows, labels = keys.vectors[pick], list(map(brief, names))
+    rows = keys.vectors[pick]
     check_key_shape(store, names[0], keys.shape)
     _refuse_number_labels(store, names, keys.own, keys.shape)
     _refuse_moved(store, names, rows)
-    within(rows, largest(rows), "the key vector", lambda row: labels[row])
-    array, objects, shape = read_values(store, value_encoder, [values[i] for i in pick], labels)
+
+    def owner(row: int) -> str:
+        return brief(names[row])
+
+    within(rows, largest(rows), "the key vector", owner)
+    array, objects, shape = read_values(store, value_encoder, [values[i] for i in pick], owner)
     return Entries(names, keys.own, rows, array, objects, keys.shape, shape)
 
 
@@ -482,7 +486,7 @@ def read_arrays(
     owner = (lambda row: brief(names[row])) if names else (lambda row: f"row {row}")
     objects, shape, values_mapped = None, None, False
     if n and (value_encoder is not None or not is_value(values)):
-        values, objects, shape = read_values(store, value_encoder, list(values), list(map(owner, range(n))))
+        values, objects, shape = read_values(store, value_encoder, list(values), owner)
     elif n:
         values, values_mapped = own_array(values, "the array of values", store.dtype, copy)
         shape, values = values.shape[1:], values.reshape(n, -1)
@@ -510,7 +514,7 @@ def _own_vectors(names: list[Any], dtype: Any) -> Array:
 
 
 def read_values(
-    store: Store, encoder: Any, values: list[Any], labels: list[str]
+    store: Store, encoder: Any, values: list[Any], owner: Callable[[int], str]
 ) -> tuple[Array, list[Any] | None, tuple[int, ...] | None]:
     """Return values as numbers (m, e), as objects or None, and their shape or None."""
     objects: list[Any] | None = None
@@ -520,18 +524,18 @@ def read_values(
     elif not (store.objects is None if len(store) else is_value(values[0])):
         return np.empty((len(values), 0)), values, None
     else:
-        for value, label in zip(values, labels, strict=True):
+        for row, value in enumerate(values):
             if not is_value(value):
                 raise TypeError(
-                    f"the value of {label} is {brief(value)}, but numbers were expected, since the first "
-                    "value of this SoftDict was numbers. Keep objects in a SoftDict of their own."
+                    f"the value of {owner(row)} is {brief(value)}, but numbers were expected, since the "
+                    "first value of this SoftDict was numbers. Keep objects in a SoftDict of their own."
                 )
-        array = stack(values, labels, store.dtype)
+        array = stack(values, owner, store.dtype)
     if len(store) and array.shape[1:] != store.value_shape:
         raise ValueError(
-            f"the value of {labels[0]} has shape {array.shape[1:]}, but "
+            f"the value of {owner(0)} has shape {array.shape[1:]}, but "
             f"{store.value_shape or ()} was expected, as all values of this SoftDict have. "
             "Reshape it, or use a SoftDict of its own."
         )
-    within(array, np.inf, "the value", lambda row: labels[row])
+    within(array, np.inf, "the value", owner)
     return array.reshape(len(array), -1), objects, array.shape[1:]
