@@ -6,7 +6,6 @@ without a name are swept out together when somebody asks, or when they outnumber
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -189,8 +188,10 @@ class Store:
         row = self.names.pop(name)
         self._numeric = None if self._numeric else self._numeric  # no deletion makes a name a number
         self._ready = None
+        if row == self.size - 1:  # the newest leaves no gap behind
+            self.size, self.measured = row, min(self.measured, row)
         if self.objects is not None:
-            self.objects[row] = None
+            self.objects[row : row + 1] = [None] * (row < self.size)
         if not self._names:
             self.clear()
         elif self.size > 2 * len(self):
@@ -199,12 +200,14 @@ class Store:
     def sweep(self, names: Sequence[Hashable] | None = None) -> None:
         """Take rows without a name out; with all names in another order, bring the rows to that order."""
         if names is not None or self.size > len(self):
-            rows = list(self._names.values()) if names is None else [self.names[name] for name in names]
+            order = self._names.values() if names is None else map(self.names.__getitem__, names)
+            rows = np.fromiter(order, np.intp, len(self))
             self._names = self._names if names is None else dict.fromkeys(names, 0)
             self._names.update(zip(self._names, range(len(rows)), strict=True))
-            self.keys, self.values, self._norms = self.keys[rows], self.values[rows], self._norms[rows]
-            self.measured = bisect_left(rows, self.measured) if names is None else 0
-            self.objects = None if self.objects is None else [self.objects[row] for row in rows]
+            self.keys, self.values = (x.take(rows, axis=0) for x in (self.keys, self.values))  # not x[rows]:
+            self._norms = self._norms.take(rows)  # that takes three times as long
+            self.measured = int(np.searchsorted(rows, self.measured)) if names is None else 0
+            self.objects = None if self.objects is None else [self.objects[row] for row in rows.tolist()]
             self.size, self.lent, self._ready = len(rows), 0, None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -110,3 +110,30 @@ def test_lengths_after_a_random_walk():
             np.testing.assert_allclose(store.norms(), np.linalg.norm(store.arrays()[0].astype(float), axis=1))
             store._check()
     assert store.keys.dtype == np.float64
+
+
+def test_the_newest_entry_leaves_without_a_rebuild():
+    sd = filled(5, d=3)
+    sd.add("newer", np.ones(3), 5.0)
+    before = sd._store.arrays()[0]
+    sd.popitem()
+    assert np.shares_memory(sd._store.arrays()[0], before)
+    handed_out = sd.key_vectors
+    kept = handed_out.copy()
+    for step in range(3):  # what was handed out stays as it was
+        sd.popitem()
+        sd.add(f"other {step}", np.full(3, 7.0), 1.0)
+        sd._store._check()
+    assert np.array_equal(handed_out, kept)
+    del sd["row 1"], sd["other 2"], sd["row 3"], sd["row 2"]
+    sd._store._check()
+    assert list(sd) == ["row 0"] and sd.key_vectors.tolist() == kept[:1].tolist()
+
+
+def test_objects_leave_with_their_entries():
+    sd = SoftDict({0: "a", 1: "b", 2: "c", 3: "d"}, temperature=0)
+    del sd[2], sd[3]
+    sd._store._check()
+    sd[4] = "e"
+    sd._store._check()
+    assert dict(sd.hard) == {0: "a", 1: "b", 4: "e"} and sd[3.9] == "e"

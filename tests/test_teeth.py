@@ -78,8 +78,8 @@ FAULTS = {
     ),
     "rows in a wrong order after a deletion": (
         "_store.py",
-        "rows = list(self._names.values()) if names is None",
-        "rows = list(self._names.values())[::-1] if names is None",
+        "order = self._names.values() if names is None",
+        "order = list(self._names.values())[::-1] if names is None",
         "test_cases.py::test_deleting_and_adding_agrees_with_a_dict",
     ),
     "a salted hash": (
