@@ -426,18 +426,19 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
             least = np.fmax(least, edge - 2 * block.slack(np.abs(edge), reach) - 8 * eps * np.abs(edge))
         limit = np.fmax(np.nextafter(least.astype(z.dtype), -math.inf), np.finfo(z.dtype).min)
         hits = top >= limit[:, None]
-        most, some = (
-            _backend.pairs_at_once(2 * _backend.SORTED),
-            int(np.count_nonzero(hits)) * by_group.shape[1],
-        )
-        step = max(1, int(m * most / max(some, 1)))  # all at once, but where many tie
+        share = np.count_nonzero(hits) / hits.size
+        most = _backend.pairs_at_once(2 * _backend.SORTED)
+        step = max(1, int(most / max(share * columns, 1)))  # all queries at once, but where many tie
         for first in range(0, m, step):
-            i, g = np.nonzero(hits[first : first + step])
-            group = by_group[i + first, :, g]
-            at, h = np.nonzero(group >= limit[i + first, None])
-            i, j = i[at] + first, h * groups + g[at]
-            prior_of = np.zeros(len(i)) if bias is None else bias[i, j]
-            found.append((i, tile.places(j), group[at, h], prior_of))
+            rows = slice(first, first + step)
+            if share > 0.25:  # so many that it is quicker to look at all, and in order
+                i, j = np.nonzero(room[rows] >= limit[rows, None])
+            else:
+                i, g = np.nonzero(hits[rows])
+                at, h = np.nonzero(by_group[rows][i, :, g] >= limit[rows][i, None])
+                i, j = i[at], h * groups + g[at]
+            i += first
+            found.append((i, tile.places(j), room[i, j], np.zeros(len(i)) if bias is None else bias[i, j]))
             count += len(i)
             if count > most:
                 part, found, count = _settled(source, settings, found, least, part), [], 0
