@@ -23,7 +23,7 @@ Floats = Any  # an array of float64, which NumPy's own types often cannot tell
 
 def is_number(x: object) -> bool:
     """Tell whether `x` is a plain number: a Python or NumPy real scalar, never a bool."""
-    return isinstance(x, Real) and not isinstance(x, (bool, np.timedelta64))
+    return type(x) is float or (isinstance(x, Real) and not isinstance(x, (bool, np.timedelta64)))
 
 
 def is_numeric(x: object) -> bool:

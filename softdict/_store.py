@@ -156,16 +156,17 @@ class Store:
             self.adopt(new)
             return
         names, first = self.names, self.size
-        rows = np.array([names.get(name, -1) for name in new.names])
-        fresh = np.nonzero(rows < 0)[0]
-        rows[fresh] = np.arange(first, first + len(fresh))
-        self._room(first + len(fresh), rows.min(), new)
+        rows = [names.get(name, -1) for name in new.names]
+        fresh = [i for i, row in enumerate(rows) if row < 0]
+        for row, i in enumerate(fresh, first):
+            rows[i] = row
+        self._room(first + len(fresh), min(rows), new)
         self.keys[rows], self.values[rows] = new.keys, new.values
         if self.objects is not None and new.objects is not None:
             self.objects.extend([None] * len(fresh))
-            for row, thing in zip(rows.tolist(), new.objects, strict=True):
+            for row, thing in zip(rows, new.objects, strict=True):
                 self.objects[row] = thing
-        added = {new.names[i]: int(rows[i]) for i in fresh.tolist()}
+        added = {new.names[i]: rows[i] for i in fresh}
         numeric = self.numeric or any(map(is_numeric, added))
         self.own, self._numeric = (self.own if self.numeric else new.own) and numeric, numeric
         names.update(added)
