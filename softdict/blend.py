@@ -139,7 +139,7 @@ def _melted(score: Floats, bias: Any, settings: Any, blend: Any) -> Part:
     weights = np.exp(z)
     mass = weights.sum(axis=1, keepdims=True)
     value = blend(share(weights, mass))
-    return Part(best, lift + np.log(mass), np.zeros(best.shape, dtype=np.intp), value[:, None])
+    return Part(best.copy(), lift + np.log(mass), np.zeros(best.shape, dtype=np.intp), value[:, None])
 
 
 def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> Part:

@@ -442,13 +442,13 @@ class SoftDict:
             return self._pick(asked, masks)
         if store.mapped and not callable(self._settings["weighting"]):
             return self._partial(asked, masks).end()
-        values = store.arrays()[1]
-        value, reached = answer(self._source(asked, values, masks), self._settings, values.dtype)
+        keys, values = store.arrays()
+        value, reached = answer(self._source(asked, keys, values, masks), self._settings, values.dtype)
         return shaped(value, self._shape(asked), values.dtype), reached
 
-    def _source(self, asked: Asked, values: Array, masks: Masks) -> Source:
+    def _source(self, asked: Asked, keys: Array, values: Array, masks: Masks) -> Source:
         """Return what the engine is asked, with the lengths of the keys where it needs them."""
-        query, keys, norms = asked.vectors, self._store.arrays()[0], None
+        query, norms = asked.vectors, None
         if by_length(self._settings["similarity"]):
             small = fits(len(query), len(keys), keys.shape[1] + values.shape[1])
             norms = None if small else self._store.norms()
@@ -466,7 +466,7 @@ class SoftDict:
         keys, objects = self._store.arrays()[0], self._store.objects or []  # in this order: it sweeps
         winner = {"top_k": 1, "weighting": "softmax"}
         row_and_share = np.column_stack([np.arange(len(keys)), np.ones(len(keys))])
-        source = self._source(asked, row_and_share, masks)
+        source = self._source(asked, keys, row_and_share, masks)
         picked, reached = answer(source, {**self._settings, **winner})
         reached = reached & (picked[:, 1] > 0)  # else the silent entry won
         things = [objects[int(row)] if hit else None for row, hit in zip(picked[:, 0], reached, strict=True)]

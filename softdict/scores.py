@@ -357,8 +357,7 @@ class Block:
 
 def by_length(similarity: Any) -> bool:
     """Tell whether a `Block` asks for the lengths of the keys."""
-    record = as_similarity(similarity)
-    return record.factor is not None and record is not NAMED["gaussian"]
+    return similarity in ("dot", "scaled_dot", "cosine") or isinstance(similarity, Bilinear)
 
 
 def widths(similarity: Any) -> tuple[int, int] | None:
