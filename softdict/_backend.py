@@ -28,6 +28,10 @@ MELTED, SORTED = 6, 12
 SMALL = 2**17
 #: A block has up to so many queries, and a tile so many pairs: few for the cache, many for BLAS.
 ROWS, CELLS = 1024, 2**19
+#: Sums of exponentials that grow beyond this are taken again, less a larger reference.
+HUGE = 1e25
+#: Sizes of scores up to which float32 is far from overflow.
+SAFE = 1e30
 #: Fewer queries than this do not pay for a copy of keys or values.
 FEW_ROWS = 16
 
@@ -37,7 +41,7 @@ def fits(m: int, n: int, width: int) -> bool:
     return m * n * (width + 16) <= SMALL and n * (2 * SORTED * m + width) <= budget_mib * 2**17
 
 
-def tile_columns(m: int, n: int, width: int, pair: int) -> int:
+def tile_columns(m: int, n: int, width: int, pair: int = MELTED) -> int:
     """Return how many entries of `width` numbers (key and value) one tile of m queries holds."""
     return max(1, min(n, int(budget_mib * 2**17) // max(1, pair * m + width)))
 
@@ -62,7 +66,7 @@ def blocks(m: int, n: int, width: int, whole: bool) -> list[slice]:
 
 def stream_columns(m: int, n: int, width: int, size: int) -> int:
     """Return how many entries one tile of m queries holds, in numbers of `size` bytes."""
-    share, cells = (2, n) if m < FEW_ROWS else (4, CELLS // m)
+    share, cells = (3, n) if m < FEW_ROWS else (4, CELLS // m)
     room = int(budget_mib * 2**20) // share // size
     return max(1, min(n, cells, (room - 2 * m * width) // (3 * m + width + 1)))
 
@@ -117,7 +121,18 @@ def run(tasks: Sequence[Callable[[], None]], work: float) -> None:
         _threading.release()
 
 
-# ---- the exponential -------------------------------------------------------------------------
+# ---- products and exponentials -------------------------------------------------------------------------
+
+
+def product(z: Any, right: Any, out: Any, few: bool) -> Any:
+    """Return z (m, b) times right (b, e); for few queries, whose values are not centered, by 64 entries."""
+    if not few:
+        return np.matmul(z, right, out=out)
+    (m, b), e = z.shape, right.shape[1]
+    count, rest = b // 64, b - b % 64
+    parts = z[:, :rest].reshape(m, count, 64).swapaxes(0, 1) @ right[:rest].reshape(count, 64, e)
+    wider = np.longdouble if z.dtype == np.float64 else np.float64
+    return np.asarray(parts.sum(axis=0, dtype=wider) + z[:, rest:] @ right[rest:])
 
 
 def exp_rows(z: Any, shift: Any) -> Any:

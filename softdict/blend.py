@@ -197,8 +197,7 @@ def _kept(weights: Floats, part: Part, values: Any) -> Floats:
     if part.value is not None:
         return mix_each(weights, part.value)
     out = np.full((len(weights), values.shape[1]), -0.0)  # which adds nothing, even to -0.0
-    m, s = weights.shape
-    step = 1 + _backend.tile_columns(m, s, 0, _backend.MELTED) // max(1, values.shape[1])
+    step = 1 + _backend.tile_columns(len(weights), weights.shape[1], 0) // max(1, values.shape[1])
     for start in range(0, weights.shape[1], step):
         some = slice(start, start + step)
         out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
@@ -222,12 +221,6 @@ def _canonical(source: Source, rows: Any, places: Any, settings: Any) -> Floats:
         q = source.query if one else source.query[i]
         out[start : start + step] = similarity.score(q.astype(np.float64), k.astype(np.float64))
     return out
-
-
-def _block(source: Source, settings: Any, scale: float, dtype: Any, center: Floats) -> Block:
-    """Return what scores these queries."""
-    similarity = as_similarity(settings["similarity"])
-    return Block(similarity, source.query, source.keys[:0], scale, dtype, center)
 
 
 def _by_tiles(source: Source, settings: Any) -> Part:
@@ -255,17 +248,10 @@ def _held(z: Floats, each: Any) -> Any:
     return ~(lost if each is None else lost & each).any(axis=1)
 
 
-#: Sums of exponentials that grow beyond this are taken again, less a larger reference.
-HUGE = 1e25
-#: Sizes of scores up to which float32 is far from overflow.
-SAFE = 1e30
-
-
 def _reach(longest: Any, norms: Any, each: Any) -> Any:
     """Return the length of the longest key that each query has seen, (m,) or one for all."""
-    if norms is None:
-        return longest
-    return np.maximum(longest, norms.max() if each is None else np.where(each, norms, 0).max(axis=1))
+    most = 0 if norms is None else norms.max() if each is None else np.where(each, norms, 0).max(axis=1)
+    return np.maximum(longest, most)
 
 
 def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part, Any]:
@@ -278,13 +264,11 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
     temperature, low = settings["temperature"], settings["min_score"]
     (m, d), e = source.query.shape, source.values.shape[1]
     center, middle = source.middle()
-    block = _block(source, settings, 1 / temperature, dtype, center)
+    block = Block(as_similarity(settings["similarity"]), source, 1 / temperature, dtype, center)
     middle = middle.astype(block.dtype) if m >= _backend.FEW_ROWS else None
     columns = _backend.stream_columns(m, len(source.keys), d + e, block.dtype.itemsize)
-    if source.masks.span is not None:  # what no query sees is left out the better, the smaller the tiles
+    if source.masks.span is not None or low is not None:  # to leave out more; since all may be near it
         columns = min(columns, 256)
-    if low is not None:  # all may be near to it
-        columns = max(1, columns // 8)
     exp_rows, room = _backend.exponential(m * len(source.keys)), np.empty(m * columns, dtype=block.dtype)
     shift, best, reach, mass = np.full(m, -math.inf), np.full(m, -math.inf), np.zeros(m), np.zeros(m)
     total, good = np.zeros((m, e + block.centered)), np.ones(m, dtype=bool)
@@ -304,30 +288,28 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
             if tile.each is not None:
                 np.copyto(z, -math.inf, where=~tile.each)
             if again or fresh.any():
-                few = not again and tile.each is None and low is None
-                first = z[:, : max(32, 2**14 // m)] if few else z
+                whole = again or tile.each is not None or low is not None
+                first = z if whole else z[:, : max(32, 2**14 // m)]
                 peak = np.where(fresh, np.fmax(shift[r], first.max(axis=1)), shift[r])
                 best[r] = np.where(fresh, peak, best[r])
                 peak[np.abs(peak) < 8] = 0  # as good, and there is nothing to take off
                 if mass.any():
                     fade = np.exp(np.where(peak > shift[r], shift[r] - peak, 0))
-                    mass[r] *= fade
-                    total[r] *= fade[:, None]
+                    mass[r], total[r] = mass[r] * fade, total[r] * fade[:, None]
                 shift[r] = peak
             sums = exp_rows(z, np.where(shift[r] == -math.inf, 0, shift[r]).astype(z.dtype))
-            if not np.fmax.reduce(sums) > HUGE:
+            if not np.fmax.reduce(sums) > _backend.HUGE:
                 break
-            fresh = sums > HUGE
+            fresh = sums > _backend.HUGE
         beside = _beside(right, tile.values, middle, sizes)
         if tile.each is not None and not math.isfinite(beside.sum()):
             odd: Any = ~np.isfinite(beside).all(axis=1)
             good[r] &= ~(tile.each & odd).any(axis=1)
             beside = np.where(odd[:, None], 0, beside)  # 0 * NaN would spread to those who do not see it
         mass[r] += sums
-        total[r] += _product(z, beside, product[:count], few=m < _backend.FEW_ROWS)
-    level, log = shift + block.constant, np.log(mass)
+        total[r] += _backend.product(z, beside, product[:count], few=m < _backend.FEW_ROWS)
+    level, log, nobody = shift + block.constant, np.log(mass), mass == 0
     matters = np.exp(best - shift) > mass * 2.0**-22
-    nobody = mass == 0
     size = block.size_of_mean(total[:, e] / mass) if block.centered else block.size(reach)
     value = total[:, :e]
     value /= np.where(nobody, 1, mass)[:, None]
@@ -338,7 +320,7 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
     largest = np.fmax(np.where(matters, np.abs(best + block.constant), 0), -(level + log))
     rounding = max(1.5, math.sqrt(d) / 8) * size * float(np.finfo(block.dtype).eps)
     good &= (rounding <= 24 * eps * (1 + largest)) | nobody
-    good &= (nobody == (shift == -math.inf)) & (block.size(reach) < SAFE)
+    good &= (nobody == (shift == -math.inf)) & (block.size(reach) < _backend.SAFE)
     score = np.where(nobody, -math.inf, level * temperature if temperature < math.inf else 0)
     bias = log if temperature < math.inf else level + log
     return Part(score[:, None], bias[:, None], np.zeros((m, 1), dtype=np.intp), value[:, None]), good
@@ -356,17 +338,6 @@ def _beside(room: Floats, values: Array, middle: Any, sizes: Any) -> Floats:
     if wide:
         np.multiply(sizes, sizes, out=room[:b, e])
     return room[:b]
-
-
-def _product(z: Floats, right: Floats, out: Floats, few: bool) -> Floats:
-    """Return z (m, b) times right (b, e); for few queries, whose values are not centered, by 64 entries."""
-    if not few:
-        return np.matmul(z, right, out=out)
-    (m, b), e = z.shape, right.shape[1]
-    count, rest = b // 64, b - b % 64
-    parts = z[:, :rest].reshape(m, count, 64).swapaxes(0, 1) @ right[:rest].reshape(count, 64, e)
-    wider = np.longdouble if z.dtype == np.float64 else np.float64
-    return np.asarray(parts.sum(axis=0, dtype=wider) + z[:, rest:] @ right[rest:])
 
 
 def _cut(
@@ -395,7 +366,7 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
     k, margin = top_k or 1, 0.0
     if top_k is None and temperature > 0:  # a weight is 0 where its logit is 1 / (alpha - 1) below the best
         margin = scale * temperature / (as_weighting(settings["weighting"]).alpha - 1)
-    block = _block(source, settings, scale, dtype, source.middle()[0])
+    block = Block(as_similarity(settings["similarity"]), source, scale, dtype, source.middle()[0])
     columns, groups = _backend.sift_shape(m, n, d + e, k, block.dtype.itemsize)
     eps, room = float(np.finfo(block.dtype).eps), np.empty((m, columns), dtype=block.dtype)
     best = np.full((m, groups), -math.inf, dtype=block.dtype)  # of each of so many groups of entries
@@ -442,8 +413,10 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
             count += len(i)
             if count > most:
                 part, found, count = _settled(source, settings, found, least, part), [], 0
-    good &= (block.size(reach) < SAFE) & (prior < SAFE) & ~np.isnan(best).any(axis=1)
-    return _settled(source, settings, found, least, part) if count else part or _nothing(m, e, settings), good
+    good &= (block.size(reach) < _backend.SAFE) & (prior < _backend.SAFE) & ~np.isnan(best).any(axis=1)
+    if count:
+        part = _settled(source, settings, found, least, part)
+    return part or _nothing(m, 1, np.zeros((m, 1, e)) if _melts(settings) else None), good
 
 
 def _settled(source: Source, settings: Any, found: Any, least: Floats, part: Part | None) -> Part:
@@ -462,8 +435,7 @@ def _settled(source: Source, settings: Any, found: Any, least: Floats, part: Par
         rows = min(step, m - start)
         pick = slice(ends[start] - counts[start], ends[start + rows - 1])
         at = (i[pick] - start, np.arange(pick.start, pick.stop) - (ends - counts)[i[pick]])
-        shape = (rows, width)
-        new = Part(np.full(shape, -math.inf), np.zeros(shape), np.zeros(shape, dtype=np.intp), None)
+        new = _nothing(rows, width)
         new.score[at], new.bias[at], new.place[at] = score[pick], bias[pick], place[pick]
         _only_infinite(new.score)
         if _melts(settings):
@@ -476,10 +448,9 @@ def _settled(source: Source, settings: Any, found: Any, least: Floats, part: Par
     return _stacked(parts)
 
 
-def _nothing(m: int, e: int, settings: Any) -> Part:
+def _nothing(m: int, s: int, value: Any = None) -> Part:
     """Return the partial answer of queries that have seen nothing."""
-    value = np.zeros((m, 1, e)) if _melts(settings) else None
-    return Part(np.full((m, 1), -math.inf), np.zeros((m, 1)), np.zeros((m, 1), dtype=np.intp), value)
+    return Part(np.full((m, s), -math.inf), np.zeros((m, s)), np.zeros((m, s), dtype=np.intp), value)
 
 
 def _stacked(parts: list[Part]) -> Part:
@@ -502,21 +473,16 @@ def _ways(source: Source, settings: Any, dtype: Any) -> list[Callable[[Source, A
     similarity, temperature = as_similarity(settings["similarity"]), settings["temperature"]
     eps, dtype = float(np.finfo(dtype).eps), np.result_type(dtype, np.float32)
     low, biased = settings["min_score"] is not None, source.masks.bias is not None
-    melts = _melts(settings) and temperature > 0
+    melts, width = _melts(settings) and temperature > 0, source.keys.shape[1] + source.values.shape[1]
     awkward = low if melts else biased  # at T = inf; bias and min_score compare different things
-    if not similarity.canonical or (awkward and temperature == math.inf) or (low and biased and not melts):
+    slow = not similarity.canonical or _backend.fits(len(source.query), len(source.keys), width)
+    if slow or (awkward and temperature == math.inf) or (low and biased and not melts):
         return []
     if melts:
         kinds = dict.fromkeys((dtype, np.dtype(np.float64)))
         return [functools.partial(_stream, dtype=kind, eps=eps) for kind in kinds]
-    width = source.keys.shape[1] + source.values.shape[1]
     most = _backend.most_kept(len(source.query), len(source.keys), width, dtype.itemsize)
     return [functools.partial(_sift, dtype=dtype)] if (settings["top_k"] or 1) <= most else []
-
-
-def _part(source: Source, settings: Any, dtype: Any) -> Part:
-    """Return the partial answer: the quick way where it is right, the careful one elsewhere."""
-    return _by_ways(source, settings, _ways(source, settings, dtype))
 
 
 def _by_ways(source: Source, settings: Any, ways: list[Any]) -> Part:
@@ -566,7 +532,9 @@ def tasks(source: Source, settings: Any, dtype: Any, out: Floats, reached: Any) 
             if whole:  # a callable weighs whole rows
                 out[r], reached[r] = plain(*some[:3], some.seen(), settings)
             else:
-                out[r], reached[r] = _finish(_part(some, rules, dtype), rules, source.values)
+                out[r], reached[r] = _finish(
+                    _by_ways(some, rules, _ways(some, rules, dtype)), rules, source.values
+                )
 
     return [functools.partial(block, r) for r in _backend.blocks(m, n, d + e, whole)]
 
@@ -684,7 +652,8 @@ def partial(source: Source, settings: Any, offset: int, shape: Any) -> Partial:
 
     def block(r: slice) -> None:
         with np.errstate(all="ignore"):
-            states[r.start] = _part(source.rows(r), settings, shape[1])
+            some = source.rows(r)
+            states[r.start] = _by_ways(some, settings, _ways(some, settings, shape[1]))
 
     _backend.run([functools.partial(block, r) for r in _backend.blocks(m, n, d + e, False)], m * n * (d + e))
     state = _stacked([states[start] for start in sorted(states)])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict._checks import Array, Floats, Tile, brief, check_number, check_result, numbers
+from softdict._checks import Floats, Source, Tile, brief, check_number, check_result, numbers
 
 #: Up to this width a sum runs coordinate by coordinate over whole tiles; above, along each pair.
 FEW = 6
@@ -272,8 +272,9 @@ class Block:
     """
 
     def __init__(
-        self, similarity: Similarity, query: Floats, keys: Array, scale: float, dtype: Any, center: Floats
+        self, similarity: Similarity, source: Source, scale: float, dtype: Any, center: Floats
     ) -> None:
+        query, keys = source.query, source.keys[:0]
         self.similarity, self.scale, self.constant, self.left = similarity, scale, 0.0, query
         self.distance, self.unit = (similarity is NAMED[name] for name in ("gaussian", "cosine"))
         few = min(query.shape) <= FEW

@@ -133,9 +133,7 @@ def ranking(scores: Floats, bias: Floats | None, temperature: float, place: Any 
         else:
             first = bias if temperature == math.inf else scores / temperature + bias
     place = np.broadcast_to(np.arange(scores.shape[-1]) if place is None else place, scores.shape)
-    first, second = (
-        np.where(np.isnan(x), math.inf, x) for x in (first, second)
-    )  # NaN passes: it comes first
+    first, second = (np.where(np.isnan(x), math.inf, x) for x in (first, second))  # NaN passes, first
     return np.lexsort((place, -second, -first), axis=-1)
 
 

@@ -68,7 +68,7 @@ FAULTS = {
     ),
     "all scores at once": (
         "_backend.py",
-        "share, cells = (2, n) if m < FEW_ROWS else (4, CELLS // m)\n"
+        "share, cells = (3, n) if m < FEW_ROWS else (4, CELLS // m)\n"
         "    room = int(budget_mib * 2**20) // share // size",
         "cells = room = 2**40",
         "test_tiles.py::test_memory_is_bounded",
