@@ -188,3 +188,12 @@ def test_the_readme_shows_what_ask_prints(capsys, monkeypatch):
     words = re.findall(r"^[a-z]+(?: [a-z]+)*\??", shown, re.M)
     assert {"function", "lambda", "entry", "hard", "rests on"} <= set(words)
     assert [word for word in words if not re.search(rf"^{re.escape(word)}", printed, re.M)] == []
+
+
+def test_the_page_on_performance_shows_what_was_measured():
+    folder = ROOT / "tests" / "benchmarks"
+    files = [folder / "results" / f"{mode}.json" for mode in ("fast", "core")]
+    command = [sys.executable, folder / "draw.py", "--table", *files]
+    table = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8").stdout
+    assert table.count("|") > 50
+    assert table.strip() in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")

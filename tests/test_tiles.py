@@ -73,7 +73,7 @@ def test_tiles_are_the_plain_definition(weighting, temperature, budget):
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS, ids=str)
-@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("temperature", [0, 0.4, INF])
 def test_the_careful_way(weighting, temperature, budget, monkeypatch):
     monkeypatch.setattr(blend, "_ways", lambda *_: [])
     test_tiles_are_the_plain_definition(weighting, temperature, budget)
@@ -304,8 +304,8 @@ def test_memory_is_bounded(name, budget):
 
 @pytest.mark.parametrize("options", [{"temperature": 0}, {"top_k": 5}, {"min_score": 0.0}], ids=str)
 def test_memory_is_bounded_where_all_tie(options, budget):
-    query = keys = np.tile(np.float32([1, 2, 3, 4, 5, 6, 7, 8]), (4000, 1))
-    values = np.arange(4000, dtype=np.float32)
+    query = keys = np.tile(np.float32([1, 2, 3, 4, 5, 6, 7, 8]), (2000, 1))
+    values = np.arange(2000, dtype=np.float32)
     budget(8.0)
     tracemalloc.start()
     try:
@@ -313,7 +313,7 @@ def test_memory_is_bounded_where_all_tie(options, budget):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert set(got.tolist()) == {2.0 if "top_k" in options else 1999.5}
+    assert set(got.tolist()) == {2.0 if "top_k" in options else 999.5}
     assert peak <= 1.2 * 8 * 2**20, f"{peak / 2**20:.2f} MiB"
 
 

@@ -77,7 +77,10 @@ def table(results: list[dict[str, Any]]) -> str:
             if "ratio" in row:
                 shown = f"{row['ratio']:.2f}"
                 shown = shown if row["ratio"] <= row["target"] else f"**{shown}**"
-                cells += [f"{shown} ({row['target']:g})", f"{row['beside']:.2f}" if "beside" in row else ""]
+                cells += [
+                    f"{shown} ({row['target']:g})",
+                    f"{row['one_off_over_base']:.2f}" if "one_off_over_base" in row else "",
+                ]
     lines += [f"| {name} | {peer} | {' | '.join(cells)} |" for (name, peer), cells in rows.items() if cells]
     note = results[0]["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(note["versions"].items()))

@@ -386,7 +386,7 @@ def memory_of(job: str, folder: Path) -> float:
     from softdict import SoftDict, soft_lookup
 
     dot = {"similarity": "scaled_dot"}
-    soft_lookup(*inputs({**MANY, "m": 2000, "n": 600}, False, **dot), **dot)
+    soft_lookup(*inputs({**MANY, "m": 2000, "n": 1200}, False, **dot), **dot)
     if platform.libc_ver()[0] == "glibc":  # what that left to the allocator would hide as much again
         ctypes.CDLL(None).malloc_trim(0)
     if job != "maps":
