@@ -54,13 +54,12 @@ def blocks(m: int, n: int, width: int, whole: bool) -> list[slice]:
 
     `whole` tells whether a tile has to hold whole rows.
     """
-    most = int(budget_mib * 2**17) // (2 * SORTED * n + width if whole else 4 * (64 + 4 * width))
-    count = (
-        math.ceil(m / max(1, most))
-        if whole
-        else max(math.ceil(m / max(1, min(most, ROWS))), min(m // 256, 2))
-    )
-    edges = [m * i // max(count, 1) for i in range(max(count, 1) + 1)]
+    if whole:
+        most, least = int(budget_mib * 2**17) // (2 * SORTED * n + width), 1
+    else:  # at least two, for two threads, unless they would be short
+        most, least = min(ROWS, int(budget_mib * 2**17) // (4 * (64 + 4 * width))), min(m // 256, 2)
+    count = max(1, least, math.ceil(m / max(1, most)))
+    edges = [m * i // count for i in range(count + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
@@ -121,7 +120,7 @@ def run(tasks: Sequence[Callable[[], None]], work: float) -> None:
         _threading.release()
 
 
-# ---- products and exponentials -------------------------------------------------------------------------
+# ---- products and exponentials ---------------------------------------------------------------
 
 
 def product(z: Any, right: Any, out: Any, few: bool) -> Any:
