@@ -123,13 +123,28 @@ def run(tasks: Sequence[Callable[[], None]], work: float) -> None:
 # ---- products and exponentials ---------------------------------------------------------------
 
 
+def _single(m: int, right: Any) -> bool:
+    """Tell whether one query meets long rows: einsum reads them once, where BLAS makes copies of them."""
+    return m == 1 and right[:1].nbytes > 256
+
+
+def inner_products(left: Any, right: Any, out: Any) -> None:
+    """Put the inner products of left (m, d) and right (b, d) into `out` (m, b)."""
+    if _single(len(left), right):
+        np.einsum("bd,d->b", right, left[0], out=out[0])
+    else:
+        np.matmul(left, right.T, out=out)
+
+
 def product(z: Any, right: Any, out: Any, few: bool) -> Any:
     """Return z (m, b) times right (b, e); for few queries, whose values are not centered, by 64 entries."""
     if not few:
         return np.matmul(z, right, out=out)
     (m, b), e = z.shape, right.shape[1]
     count, rest = b // 64, b - b % 64
-    parts = z[:, :rest].reshape(m, count, 64).swapaxes(0, 1) @ right[:rest].reshape(count, 64, e)
+    left, some = z[:, :rest].reshape(m, count, 64), right[:rest].reshape(count, 64, e)
+    single = _single(m, right)
+    parts = np.einsum("mcb,cbe->cme", left, some) if single else left.swapaxes(0, 1) @ some
     wider = np.longdouble if z.dtype == np.float64 else np.float64
     return np.asarray(parts.sum(axis=0, dtype=wider) + z[:, rest:] @ right[rest:])
 

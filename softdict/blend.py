@@ -657,9 +657,8 @@ def partial(source: Source, settings: Any, offset: int, shape: Any) -> Partial:
 
     _backend.run([functools.partial(block, r) for r in _backend.blocks(m, n, d + e, False)], m * n * (d + e))
     state = _stacked([states[start] for start in sorted(states)])
-    if state.value is None:
-        state = state._replace(value=source.values[state.place].astype(np.float64))
-    state = state._replace(place=state.place + offset)
+    value = source.values[state.place].astype(np.float64) if state.value is None else state.value
+    state = state._replace(value=value, place=state.place + offset)
     return Partial(state, settings, (f"d = {d}, e = {e}, m = {m}", *shape))
 
 

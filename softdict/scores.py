@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from softdict import _backend
 from softdict._checks import Floats, Source, Tile, brief, check_number, check_result, numbers
 
 #: Up to this width a sum runs coordinate by coordinate over whole tiles; above, along each pair.
@@ -322,7 +323,7 @@ class Block:
         else:
             right = keys.astype(self.dtype, copy=False)
             norms = np.sqrt(np.einsum("bd,bd->b", right, right)) if norms is None else norms
-        np.matmul(left, right.T, out=out)
+        _backend.inner_products(left, right, out)
         lowest = math.sqrt(float(np.finfo(self.dtype).tiny))  # below, squares vanish
         if self.unit:
             out /= np.where(norms == 0, 1, norms).astype(self.dtype, copy=False)
