@@ -509,9 +509,9 @@ class Masks(NamedTuple):
             if not possible.all():
                 each = possible if each is None else possible & each
         if span is not None:
-            place, span = np.arange(n, dtype=np.int32), np.clip(span, 0, n).astype(np.int32)
+            place, span = np.arange(n, dtype=np.int32), np.minimum(span, n).astype(np.int32)
             for inside in (
-                None if not span[:, 0].any() else place >= span[:, :1],
+                None if (span[:, 0] <= 0).all() else place >= span[:, :1],
                 None if (span[:, 1] == n).all() else place < span[:, 1:],
             ):
                 each = inside if each is None else each if inside is None else inside & each
