@@ -166,10 +166,9 @@ def share(w: Floats, mass: Floats) -> Floats:
 def _threshold(z: Floats, beta: float) -> Floats:
     # With z at most 0 the weights are [1 + beta (z - t)]_+ ** (1 / beta), and the t at which they
     # sum to one lies between 0 and the t that gives the best of n entries only 1/n.
-    n = max(z.shape[-1], 1)
     low = np.zeros_like(z[..., :1])
-    high = np.full_like(low, -math.expm1(-beta * math.log(n)) / beta)
-    t = low
+    high = np.full_like(low, -math.expm1(-beta * math.log(max(z.shape[-1], 1))) / beta)
+    t, live = low, np.True_
     for _ in range(200):
         w = _power(beta * (z - t), beta)
         excess = w.sum(axis=-1, keepdims=True) - 1
@@ -177,9 +176,10 @@ def _threshold(z: Floats, beta: float) -> Floats:
         slope = np.where(w > 0, w, 1) ** (1 - beta) * (w > 0)
         newton = t + excess / np.maximum(slope.sum(axis=-1, keepdims=True), 1e-300)
         t_next = np.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
-        if not (np.abs(t_next - t) > 2e-16 * (1 + t)).any():
+        live = live & (np.abs(t_next - t) > 2e-16 * (1 + t))
+        if not live.any():
             break
-        t = t_next
+        t = np.where(live, t_next, t)  # a row that is done stays, however long others take
     return w
 
 
