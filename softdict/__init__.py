@@ -3,7 +3,7 @@
 from softdict.blend import Partial, lookup_weights, soft_lookup
 from softdict.mapping import HardView, Lookup, Match, SoftDict
 from softdict.scores import Bilinear, InverseDistance
-from softdict.transformer import attention, attention_weights
+from softdict.transformer import Lookups, SelfAttention, attention, attention_weights, real_head
 from softdict.weights import Entmax
 
 __version__ = "0.1.0"
@@ -14,11 +14,14 @@ __all__ = [
     "HardView",
     "InverseDistance",
     "Lookup",
+    "Lookups",
     "Match",
     "Partial",
+    "SelfAttention",
     "SoftDict",
     "attention",
     "attention_weights",
     "lookup_weights",
+    "real_head",
     "soft_lookup",
 ]

@@ -93,6 +93,26 @@ FAULTS = {
         "                sd._write(encoders.read_keys(store, sd.encoder, [key]), [value])\n",
         "test_cases.py::test_an_update_with_a_bad_second_entry_changes_nothing",
     ),
+    "a threshold that goes on for the others": (
+        "weights.py", "t = np.where(live, t_next, t)", "t = t_next",
+        "test_self_attention.py::test_a_later_word_changes_no_earlier_bit",
+    ),
+    "heads that take every other column": (
+        "transformer.py",
+        "return rows.reshape(*rows.shape[:-1], h, rows.shape[-1] // h).swapaxes(-3, -2)",
+        "return np.moveaxis(rows.reshape(*rows.shape[:-1], rows.shape[-1] // h, h), -1, -3)",
+        "test_self_attention.py::test_each_head_is_one_softdict",
+    ),
+    "key heads that serve in turn": (
+        "transformer.py", "own = i * self.key_heads // h", "own = i % self.key_heads",
+        "test_self_attention.py::test_a_lookup_tells_why_and_never_changes_the_answer",
+    ),
+    "a lookup that sees later words": (
+        "transformer.py",
+        "if (span := _span(n, n, self.causal, self.window, None)) is not None:",
+        "if (span := None) is not None:",
+        "test_self_attention.py::test_a_lookup_tells_why_and_never_changes_the_answer",
+    ),
 }  # fmt: skip
 
 
