@@ -1,6 +1,6 @@
 """Rebuild the head that softdict ships: layer 3, head 1 of all-MiniLM-L6-v2, and what goes into it.
 
-    python examples/build_real_head.py           writes softdict/real_head/real_head.npz
+    python examples/build_real_head.py           writes softdict/data/real_head.npz
     python examples/build_real_head.py --check   compares that file with what the weights give here
 
 The weights are those of `real_transformer.py`, which checks their sha256 and makes the layer's inputs.
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import real_transformer
 
-ASSET = Path(__file__).parents[1] / "softdict" / "real_head" / "real_head.npz"
+ASSET = Path(__file__).parents[1] / "softdict" / "data" / "real_head.npz"
 LAYER, HEAD = 3, 1
 SENTENCES = {
     "tired": "The animal didn't cross the street because it was too tired.",

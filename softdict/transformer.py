@@ -530,7 +530,7 @@ def real_head() -> tuple[SelfAttention, dict[str, tuple[list[str], Array]]]:
     Scaled_dot, T = 1, as it was trained. It is head 1 of layer 3 (counted from 0) of all-MiniLM-L6-v2.
 
     **Equivalent to:** ``SelfAttention(w_q, w_k, w_v, biases=(b_q, b_k, b_v))`` with ``np.load`` of the file
-    ``real_head/real_head.npz`` in the package.
+    ``data/real_head.npz`` in the package.
 
     Returns
     -------
@@ -543,7 +543,7 @@ def real_head() -> tuple[SelfAttention, dict[str, tuple[list[str], Array]]]:
     Notes
     -----
     Numbers were rounded to float16, which moves weights by less than 0.002. Each call reads 93 kB and returns
-    arrays of its own. Apache License 2.0: see ``real_head/LICENSE.md`` in the package.
+    arrays of its own. Apache License 2.0: see ``data/LICENSE.md`` in the package.
 
     Examples
     --------
@@ -562,7 +562,7 @@ def real_head() -> tuple[SelfAttention, dict[str, tuple[list[str], Array]]]:
     ...
     KeyError: 'warm'
     """
-    asset = files("softdict").joinpath("real_head", "real_head.npz")
+    asset = files("softdict").joinpath("data", "real_head.npz")
     with asset.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         matrices = (arrays[name] for name in ("w_q", "w_k", "w_v"))
         layer = SelfAttention(*matrices, biases=tuple(arrays[name] for name in ("b_q", "b_k", "b_v")))

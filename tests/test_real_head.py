@@ -96,7 +96,7 @@ def test_the_layer_is_two_lines():
 
 
 def test_the_file_is_small_holds_no_pickle_and_says_whose_it_is():
-    folder = files("softdict").joinpath("real_head")
+    folder = files("softdict").joinpath("data")
     asset = folder.joinpath("real_head.npz")
     assert sum(len(path.read_bytes()) for path in (asset, folder.joinpath("LICENSE.md"))) < 120_000
     with asset.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
