@@ -204,7 +204,6 @@ def test_the_last_word_alone_decides():
 
 
 def test_the_picture_is_written_and_shows_both_panels(tmp_path, printed, plain):
-    pytest.importorskip("matplotlib")
     done = run("--plot", "deep.png", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, printed), done.stderr
     content = (tmp_path / "deep.png").read_bytes()
