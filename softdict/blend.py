@@ -105,10 +105,10 @@ def mix(weights: Floats, values: Array, hard: bool) -> Floats:
     return out
 
 
-def mix_each(weights: Floats, values: Array) -> Floats:
-    """Blend weights (m, s) and each query's own values (m, s, e) to (m, e)."""
+def mix_each(weights: Floats, values: Array, start: Floats) -> Floats:
+    """Blend weights (m, s) and each query's own values (m, s, e) to (m, e), from `start` on, in order."""
     terms = np.where(weights[:, :, None] == 0, -0.0, weights[:, :, None] * values)
-    return np.asarray(terms.sum(axis=1, initial=-0.0))  # -0.0 is what adds nothing, even to -0.0
+    return np.add.accumulate(np.concatenate([start[:, None], terms], axis=1), axis=1)[:, -1]
 
 
 # ---- the same by tiles -----------------------------------------------------------------------
@@ -176,7 +176,7 @@ def _merge(parts: list[Part], settings: Any) -> Part:
     whole = Part(*(None if x[0] is None else np.concatenate(x, axis=1) for x in fields))
     _only_infinite(whole.score)
     if _melts(settings):
-        return _melted(whole.score, whole.bias, settings, lambda shares: mix_each(shares, whole.value))
+        return _melted(whole.score, whole.bias, settings, functools.partial(_kept, part=whole, values=None))
     return _pruned(whole, settings)
 
 
@@ -194,14 +194,14 @@ def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]
 
 def _kept(weights: Floats, part: Part, values: Any) -> Floats:
     """Blend weights (m, s) and the values of the entries that are kept to (m, e)."""
-    if part.value is not None:
-        return mix_each(weights, part.value)
-    out = np.full((len(weights), values.shape[1]), -0.0)  # which adds nothing, even to -0.0
-    step = 1 + _backend.tile_columns(len(weights), weights.shape[1], 0) // max(1, values.shape[1])
+    e = (values if part.value is None else part.value).shape[-1]
+    out = np.full((len(weights), e), -0.0, dtype=np.longdouble)  # which adds nothing, even to -0.0
+    step = 1 + _backend.tile_columns(len(weights), weights.shape[1], 0) // max(1, e)
     for start in range(0, weights.shape[1], step):
         some = slice(start, start + step)
-        out += mix_each(weights[:, some], values[part.place[:, some]].astype(np.float64))
-    return out
+        own = values[part.place[:, some]].astype(np.float64) if part.value is None else part.value[:, some]
+        out = mix_each(weights[:, some], own, out)
+    return out.astype(np.float64)
 
 
 def by_parts(bias: Any, settings: Any) -> Any:

@@ -153,9 +153,14 @@ def _entmax(z: Floats, alpha: float) -> Floats:
     """Return weights for logits whose largest is 0 in each row; zeros for a row with nothing."""
     if alpha == 1:
         w = np.exp(z)
-    else:
-        w = _threshold(z, alpha - 1) if alpha <= 2 else _steep(z, alpha - 1)
-    return share(w, np.add.reduce(w, axis=-1, keepdims=True))
+        return share(w, np.add.reduce(w, axis=-1, keepdims=True))
+    w = _threshold(z, alpha - 1) if alpha <= 2 else _steep(z, alpha - 1)
+    return share(w, total(w))
+
+
+def total(w: Floats) -> Floats:
+    """Sum rows from left to right, so that a row's sum has the same bits beside longer rows, among zeros."""
+    return np.add.accumulate(w, axis=-1, dtype=np.longdouble)[..., -1:].sum(-1, np.float64, keepdims=True)
 
 
 def share(w: Floats, mass: Floats) -> Floats:
@@ -167,14 +172,14 @@ def _threshold(z: Floats, beta: float) -> Floats:
     # With z at most 0 the weights are [1 + beta (z - t)]_+ ** (1 / beta), and the t at which they
     # sum to one lies between 0 and the t that gives the best of n entries only 1/n.
     low = np.zeros_like(z[..., :1])
-    high = np.full_like(low, -math.expm1(-beta * math.log(max(z.shape[-1], 1))) / beta)
+    high = -np.expm1(-beta * np.log(np.maximum((z > -math.inf).sum(axis=-1, keepdims=True), 1))) / beta
     t, live = low, np.True_
     for _ in range(200):
         w = _power(beta * (z - t), beta)
-        excess = w.sum(axis=-1, keepdims=True) - 1
+        excess = total(w) - 1
         low, high = np.where(excess >= 0, t, low), np.where(excess >= 0, high, t)
         slope = np.where(w > 0, w, 1) ** (1 - beta) * (w > 0)
-        newton = t + excess / np.maximum(slope.sum(axis=-1, keepdims=True), 1e-300)
+        newton = t + excess / np.maximum(total(slope), 1e-300)
         t_next = np.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
         live = live & (np.abs(t_next - t) > 2e-16 * (1 + t))
         if not live.any():
@@ -198,18 +203,17 @@ def _steep(z: Floats, beta: float) -> Floats:
     while (low < high).any():
         middle = (low + high + 1) // 2
         base = np.take_along_axis(descending, middle, axis=-1)
-        inside = (np.maximum(y - base, 0) ** (1 / beta)).sum(axis=-1, keepdims=True) < 1
+        inside = total(np.maximum(y - base, 0) ** (1 / beta)) < 1
         inside &= base > -math.inf
         low, high = np.where(inside, middle, low), np.where(inside, high, middle - 1)
     base = np.take_along_axis(descending, low, axis=-1)
     base[base == -math.inf] = 0  # a row with nothing
     gap = np.log2(np.where(y >= base, y - base, -1))  # NaN outside of the support
-    small = np.full(low.shape, -1000 * beta)  # where a weight is below 2**-1000
-    large = np.zeros_like(small)
+    small, large = np.full(low.shape, -1000 * beta), np.zeros(low.shape)  # at first a weight of 2**-1000
     for _ in range(66):
         middle = (small + large) / 2
         w = np.exp2(np.logaddexp2(gap, middle) / beta)
-        enough = np.nansum(w, axis=-1, keepdims=True) >= 1
+        enough = total(np.where(y >= base, w, 0)) >= 1
         small, large = np.where(enough, small, middle), np.where(enough, middle, large)
     return np.where(y >= base, w, np.where(np.isnan(z), z, 0))
 
@@ -245,8 +249,7 @@ def weigh(scores: Floats, bias: Any, settings: Any) -> Weights:
     if isinstance(rule, Entmax):
         w = _entmax(z, rule.alpha)
     else:
-        largest = np.finfo(np.float64).max  # where T is tiny, the largest logit may overflow
-        offset = np.clip(_offset(best, lift, temperature), -largest, largest)
+        offset = np.nan_to_num(_offset(best, lift, temperature), nan=math.nan)  # which a tiny T overflows
         w = _called(rule, z + np.where(best == math.inf, lift, offset))
     reached = np.not_equal(best, _NOTHING)[:, 0]
     if null_score is None:

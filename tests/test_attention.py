@@ -9,7 +9,7 @@ import oracle
 import pytest
 from oracle import agree, tolerance
 
-from softdict import Bilinear, _backend, attention, attention_weights, lookup_weights, soft_lookup
+from softdict import Bilinear, Entmax, _backend, attention, attention_weights, lookup_weights, soft_lookup
 
 INF = math.inf
 SIZES = [(4, 7), (7, 4), (5, 5), (1, 6), (6, 1), (3, 0), (0, 3)]
@@ -164,6 +164,31 @@ def test_a_later_entry_changes_no_earlier_bit_where_there_are_many(options, dtyp
         value_[first:] = rng.normal(size=value_[first:].shape) * 9 if what is None else what
         after = attention(query, key_, value_, causal=True, **options)
         assert after[:first].tobytes() == before[:first].tobytes(), (first, what)
+
+
+@pytest.mark.parametrize("weighting", ["sparsemax", "entmax15", Entmax(1.2), Entmax(3.0)], ids=str)
+@pytest.mark.parametrize(("n", "e"), [(64, 1), (64, 2), (600, 1)])
+def test_nor_where_a_sparse_weighting_keeps_many(weighting, n, e):
+    first, options = n * 2 // 3, {"causal": True, "weighting": weighting, "temperature": 20}
+    query, key, value = problem(n, n, d=16, e=e)
+    before = attention(query, key, value, **options)
+    for changed in ((query,), (key,), (value,), (query, key, value)):
+        other = [x.copy() for x in (query, key, value)]
+        for x, y in zip(other, (query, key, value), strict=True):
+            x[first:] *= 30 if any(y is z for z in changed) else 1
+        assert attention(*other, **options)[:first].tobytes() == before[:first].tobytes()
+
+
+@pytest.mark.parametrize(("n", "e"), [(64, 1), (600, 2)])
+def test_nor_where_many_entries_tie(n, e):
+    first, value = n * 2 // 3, np.random.default_rng(0).normal(size=(n, e))
+    query, key = np.ones((n, 16)), np.ones((n, 16))
+    key[::3] *= -1
+    before = attention(query, key, value, causal=True, temperature=0)
+    for last in (-1, 1, 2):
+        key[first:] = last
+        after = attention(query, key, value, causal=True, temperature=0)
+        assert after[:first].tobytes() == before[:first].tobytes()
 
 
 def test_what_lies_outside_the_window_changes_no_bit():
