@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -172,6 +173,7 @@ def attention(
     ...
     ValueError: query has 6 heads, but a multiple of the 4 heads of key and value was expected on axis -3, ...
     """
+    value = numbers(value, "value") if value is None else value  # which refuses it
     return _ask(values_of, query, key, value, where, bias, (causal, window, offset), temperature=temperature,
                 similarity=similarity, weighting=weighting, top_k=top_k, null_score=null_score)  # fmt: skip
 
@@ -381,8 +383,13 @@ class SelfAttention:
         named = zip(("b_q", "b_k", "b_v", "b_o"), (*biases, None), lengths, strict=False)
         own = tuple(None if b is None else _own(name, b, length) for name, b, length in named)
         self.__dict__.update(
-            settings, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o, heads=h, key_heads=groups, biases=own
-        )
+            settings, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o, heads=h, biases=own,
+            key_heads=None if self.key_heads is None else groups,
+            window=None if self.window is None else tuple(self.window),
+        )  # fmt: skip
+
+    def __reduce__(self) -> Any:
+        return partial(type(self), **vars(self)), ()  # so that the matrices of a copy are read-only too
 
     @classmethod
     def random(
@@ -425,7 +432,7 @@ class SelfAttention:
         rng, dtype = np.random.default_rng(rng), store_dtype(dtype)
         shapes = (d_model, heads * d), (d_model, groups * d), (d_model, groups * e), (heads * e, d_out)
         matrices = [(rng.normal(size=shape) / math.sqrt(shape[0])).astype(dtype) for shape in shapes]
-        return cls(*matrices, heads=heads, key_heads=groups, **settings)
+        return cls(*matrices, heads=heads, key_heads=key_heads, **settings)
 
     def _settings(self) -> dict[str, Any]:
         names = "temperature", "similarity", "weighting", "top_k", "null_score"
@@ -449,8 +456,8 @@ class SelfAttention:
             return rows.reshape(*rows.shape[:-1], h, rows.shape[-1] // h).swapaxes(-3, -2)
 
         b_q, b_k, b_v, _ = self.biases
-        q = split(self.w_q, b_q, self.heads)
-        return q, split(self.w_k, b_k, self.key_heads), split(self.w_v, b_v, self.key_heads)
+        q, groups = split(self.w_q, b_q, self.heads), self.key_heads or self.heads
+        return q, split(self.w_k, b_k, groups), split(self.w_v, b_v, groups)
 
     def __call__(self, x: Any, *, where: Any = None, bias: Any = None) -> Array:
         """Return what words (..., n, d_model) become when each has heard the others, (..., n, d_out).
@@ -468,7 +475,7 @@ class SelfAttention:
         """Return the same answer as ``layer(x)`` for one sequence (n, d_model), and why.
 
         `labels` are the n words, which may repeat; by default their places. Each head's `Lookup` comes from a
-        SoftDict of its own, which wants finite words, and at least one.
+        SoftDict of its own, which wants keys and values that are finite, and not huge, and at least one word.
 
         Examples
         --------
@@ -491,13 +498,14 @@ class SelfAttention:
                 "Ask for each sequence of a batch by itself: layer.lookup(x[0])."
             )
         h, n = q.shape[:2]
-        places = [str(place) for place in range(n)]
-        words = places if labels is None else list(labels)
-        if len(words) != n:
+        labels = map(str, range(n)) if labels is None else labels
+        words = list(labels) if isinstance(labels, Iterable) else [labels]
+        if len(words) != n or not n:
             raise ValueError(
-                f"there are {len(words)} labels, but {n} were expected in lookup, since x has {n} rows. Give "
-                "the words in their order; those that repeat may stay as they are."
+                f"there are {len(words)} labels for {n} rows of x, but one for each, and at least one, was "
+                "expected in lookup. Give the words in their order; those that repeat may stay as they are."
             )
+        named = {f"word {i}, {word!r}": word for i, word in enumerate(words)}
         value = self(x, where=where, bias=bias)
         masks: Any = check_where(where, (h, n, n), False), check_bias(bias, (h, n, n), False)
         wheres, biases = ([None] * h if mask is None else mask for mask in masks)
@@ -506,17 +514,24 @@ class SelfAttention:
             wheres = [seen if where is None else where & seen for where in wheres]
         looks = []
         for i in range(h):
-            own = i * self.key_heads // h
-            sd = SoftDict.from_arrays(k[own], v[own], labels=places, **self._settings())
+            own = i * len(k) // h
+            sd = SoftDict.from_arrays(k[own], v[own], labels=list(named), **self._settings())
             look = sd.lookup(q[i], where=wheres[i], bias=biases[i])
             look.queries = look.keys = words
-            look.winner = [None if name is None else words[int(name)] for name in look.winner]
+            look.winner = [named.get(name) for name in look.winner]
             looks.append(look)
         return Lookups(looks, value)
 
     def __repr__(self) -> str:
         shown = [f"{name} {w.shape}" for name, w in vars(self).items() if isinstance(w, np.ndarray)]
-        usual = {"heads": None, "key_heads": self.heads, "causal": False, "window": None}
+        groups = self.key_heads and self.heads
+        usual = {"heads": None, "key_heads": groups, "causal": False, "window": None, "weighting": "softmax",
+                 "top_k": None, "null_score": None}  # fmt: skip
+        shown += [
+            f"{name} {b.shape}"
+            for name, b in zip(("b_q", "b_k", "b_v", "b_o"), self.biases, strict=True)
+            if b is not None
+        ]
         shown += [f"{name}={x!r}" for name, plain in usual.items() if (x := getattr(self, name)) != plain]
         return f"SelfAttention({', '.join(shown)}, similarity={self.similarity!r}, T={self.temperature:g})"
 

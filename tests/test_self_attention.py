@@ -349,7 +349,7 @@ def test_the_input_is_left_as_it_was():
 
 def test_settings_are_attributes():
     layer = make(4, 2, causal=True, window=[2, 1], temperature=2, top_k=3.0, null_score=1)
-    assert (layer.heads, layer.key_heads, layer.causal, layer.window) == (4, 2, True, [2, 1])
+    assert (layer.heads, layer.key_heads, layer.causal, layer.window) == (4, 2, True, (2, 1))
     assert (layer.temperature, layer.top_k, layer.null_score) == (2.0, 3, 1.0)
     assert (layer.similarity, layer.weighting, layer.biases) == ("scaled_dot", "softmax", (None,) * 4)
     cold = dataclasses.replace(layer, temperature=0)
@@ -360,12 +360,18 @@ def test_settings_are_attributes():
     )
     for twin in (copy.copy(layer), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         np.testing.assert_array_equal(twin(x), layer(x))
+        assert not twin.w_q.flags.writeable
+    assert dataclasses.replace(SelfAttention.random(6, 2, rng=0), heads=1).key_heads is None
 
 
 def test_a_layer_shows_its_shapes_heads_similarity_and_temperature():
     assert repr(make(4, 2, causal=True, window=(3, None), temperature=0.5)) == (
         "SelfAttention(w_q (6, 12), w_k (6, 6), w_v (6, 4), w_o (8, 5), heads=4, key_heads=2, causal=True, "
         "window=(3, None), similarity='scaled_dot', T=0.5)"
+    )
+    assert repr(make(weighting="sparsemax", null_score=3, biased=True)).endswith(
+        "w_o (2, 5), b_q (3,), b_k (3,), b_v (2,), b_o (5,), heads=1, weighting='sparsemax', null_score=3.0, "
+        "similarity='scaled_dot', T=1)"
     )
     assert repr(make(out=False)) == (
         "SelfAttention(w_q (6, 3), w_k (6, 3), w_v (6, 2), heads=1, similarity='scaled_dot', T=1)"
@@ -501,8 +507,11 @@ FOUR = np.ones((6, 4))
         (lambda: make().lookup(sequence(2)), ValueError,
          r"x has shape \(2, 7, 6\), but one sequence \(n, 6\) was expected in lookup"),
         (lambda: make().lookup(sequence(), TOKENS[1:]), ValueError,
-         "there are 6 labels, but 7 were expected in lookup, since x has 7 rows"),
-        (lambda: make().lookup(sequence() * np.nan, TOKENS), ValueError, "the key vector of '0' holds nan"),
+         "there are 6 labels for 7 rows of x, but one for each, and at least one, was expected in lookup"),
+        (lambda: make().lookup(sequence(), 7), ValueError, "there are 1 labels for 7 rows of x"),
+        (lambda: attention(sequence(), sequence(), None), TypeError, "value holds no numbers"),
+        (lambda: make().lookup(sequence() * np.nan, TOKENS), ValueError,
+         "the key vector of .word 0, '.*'. holds nan"),
         (lambda: SelfAttention.random(8, 3), ValueError,
          "d_model is 8, but a multiple of heads = 3 was expected in SelfAttention.random"),
         (lambda: SelfAttention.random(8.5), ValueError, "d_model is 8.5, but a whole number .* expected"),
@@ -520,7 +529,7 @@ def test_a_wrong_call_is_told_what_was_expected(call, error, text):
 
 
 def test_no_words_leave_a_lookup_without_an_entry():
-    with pytest.raises(KeyError, match="empty"):
+    with pytest.raises(ValueError, match="there are 0 labels for 0 rows of x"):
         make().lookup(sequence(n=0))
 
 
