@@ -166,8 +166,8 @@ def test_a_later_entry_changes_no_earlier_bit_where_there_are_many(options, dtyp
         assert after[:first].tobytes() == before[:first].tobytes(), (first, what)
 
 
-@pytest.mark.parametrize("weighting", ["sparsemax", "entmax15", Entmax(1.2), Entmax(3.0)], ids=str)
-@pytest.mark.parametrize(("n", "e"), [(64, 1), (64, 2), (600, 1)])
+@pytest.mark.parametrize("weighting", ["sparsemax", "entmax15", Entmax(3.0)], ids=str)
+@pytest.mark.parametrize(("n", "e"), [(64, 1), (64, 2), (200, 1)])
 def test_nor_where_a_sparse_weighting_keeps_many(weighting, n, e):
     first, options = n * 2 // 3, {"causal": True, "weighting": weighting, "temperature": 20}
     query, key, value = problem(n, n, d=16, e=e)

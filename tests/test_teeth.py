@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -144,14 +145,25 @@ def test_without_a_fault_a_copy_passes(tmp_path):
     assert status == 0, text
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Begin to run the tests of all faults, as many at once as there are cores."""
+
+    def with_fault(module, right, wrong, test):
+        folder = copy_to(tmp_path_factory.mktemp("fault"))
+        path = folder / "softdict" / module
+        source = path.read_text(encoding="utf-8")
+        assert source.count(right) == 1, f"{right!r} stands {source.count(right)} times in {module}"
+        path.write_text(source.replace(right, wrong), encoding="utf-8")
+        return run_copy(folder, [test])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {name: pool.submit(with_fault, *fault) for name, fault in FAULTS.items()}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_seen(fault, tmp_path):
-    module, right, wrong, test = FAULTS[fault]
-    path = copy_to(tmp_path) / "softdict" / module
-    source = path.read_text(encoding="utf-8")
-    assert source.count(right) == 1, f"{right!r} stands {source.count(right)} times in {module}"
-    path.write_text(source.replace(right, wrong), encoding="utf-8")
-    status, text = run_copy(tmp_path, [test])
+def test_a_fault_is_seen(fault, runs):
+    status, text = runs[fault].result()
     assert status == 1, f"no test failed, or none could be run:\n{text}"
 
 
