@@ -257,7 +257,7 @@ def main():
     for text, vector in zip(HAPPY[1:], others, strict=True):
         print(f'  {first @ vector:.4f} "{text}"')
 
-    print("\nin layer 3, head 1, the pronoun listens to")
+    print("\nin layer 3, head 1, of all content words the pronoun listens most to")
     right = sum(resolve(model, *row) for row in PRONOUNS)
     print(f"{right} of {len(PRONOUNS)} right; with one word changed in the first:")
     resolve(model, *ONE_WORD_CHANGED)

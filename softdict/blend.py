@@ -95,7 +95,7 @@ def mix(weights: Floats, values: Array, hard: bool) -> Floats:
     out = weights.dot(values)  # for a few numbers in half the time of @
     if not all_finite(out):
         odd = ~np.isfinite(values)  # 0 * NaN would spread; rows that do not touch it stay as they were
-        out = weights @ np.where(odd, 0, values)
+        out = np.nan_to_num(weights @ np.where(odd, 0, values), nan=math.nan)  # rounded over the largest
         for c in np.nonzero(odd.any(axis=0))[0]:
             touched = odd[:, c] & (weights != 0)
             out[:, c] += np.where(touched, weights * values[:, c], 0).sum(axis=1)
@@ -183,7 +183,7 @@ def _merge(parts: list[Part], settings: Any) -> Part:
 def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]:
     """Let the silent entry in and end: the answers (m, e), and who reached something (m,)."""
     if _melts(settings) and settings["null_score"] is None:
-        value, reached = part.value[:, 0], part.score[:, 0] != -math.inf
+        value, reached = part.value[:, 0].copy(), part.score[:, 0] != -math.inf
         value[~reached] = 0.0
         return value, reached
     _, weights, _, reached = weigh(part.score, part.bias, {**settings, "top_k": None, "min_score": None})
@@ -201,7 +201,8 @@ def _kept(weights: Floats, part: Part, values: Any) -> Floats:
         some = slice(start, start + step)
         own = values[part.place[:, some]].astype(np.float64) if part.value is None else part.value[:, some]
         out = mix_each(weights[:, some], own, out)
-    return out.astype(np.float64)
+    # Shares of finite values may round over the largest number, which is then the answer.
+    return np.where(np.isinf(out), out, np.nan_to_num(out.astype(float), nan=math.nan)).astype(float)
 
 
 def by_parts(bias: Any, settings: Any) -> Any:

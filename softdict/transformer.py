@@ -540,9 +540,10 @@ class SelfAttention:
 
 
 def real_head() -> tuple[SelfAttention, dict[str, tuple[list[str], Array]]]:
-    """Return a head of a pretrained sentence encoder that finds what a pronoun stands for, and two sentences.
+    """Return a head of a pretrained sentence encoder that often finds what a pronoun stands for.
 
-    Scaled_dot, T = 1, as it was trained. It is head 1 of layer 3 (counted from 0) of all-MiniLM-L6-v2.
+    With it come two sentences, in one of which it does. Scaled_dot, T = 1, as it was trained. It is head 1 of
+    layer 3 (counted from 0) of all-MiniLM-L6-v2.
 
     **Equivalent to:** ``SelfAttention(w_q, w_k, w_v, biases=(b_q, b_k, b_v))`` with ``np.load`` of the file
     ``data/real_head.npz`` in the package.

@@ -1,8 +1,10 @@
 """Odd inputs that once got a wrong answer, each with the right one."""
 
+import math
+
 import numpy as np
 import pytest
-from oracle import tolerance
+from oracle import agree, tolerance
 
 from softdict import Bilinear, Entmax, InverseDistance, SoftDict, _backend, lookup_weights, soft_lookup
 from softdict.weights import calibrate
@@ -139,3 +141,22 @@ def test_calibrate_finds_a_temperature_far_below_the_spread_of_the_scores():
         sd.temperature = sd.calibrate(effective)
         reached = np.median(sd.self_attention(exclude_self=True).effective)
         assert reached == pytest.approx(effective, abs=tolerance(float, 10, effective))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 0}, {"weighting": "sparsemax"}, {"weighting": "sparsemax", "temperature": 0},
+     {"top_k": 7, "temperature": math.inf}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize(("m", "n"), [(9, 3), (400, 1000)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_shares_of_the_largest_number_do_not_round_over_it(options, m, n, dtype):
+    largest = np.finfo(dtype).max
+    query, keys = np.linspace(0, 2, m, dtype=dtype), np.linspace(0, 2, n, dtype=dtype)
+    got = soft_lookup(query, keys, np.full(n, largest), **options)
+    agree(got / largest, np.ones(m), tolerance(dtype, 100, 1), "largest", options)
+    values = np.full(n, largest)
+    values[0] = math.inf  # what is infinite stays so, for those who share it
+    got = soft_lookup(keys[:1], keys, values, **options)
+    assert (got == math.inf).all()

@@ -352,3 +352,13 @@ def test_a_function_of_pairs_has_parts():
         want = both(query, keys, values, **settings)[1]
         got = merged_at_random(rng, parts_of(query, keys, values, cut(rng, 9, 3), **settings)).finish()
         agree(got, want.value, want.tolerance(float), "merged parts of a function", options)
+
+
+@pytest.mark.parametrize("temperature", [0, 1, math.inf])
+def test_what_is_handed_out_can_be_written_to(temperature):
+    sd = SoftDict({1: [1.0, 2.0], 2: [3.0, 4.0]}, temperature=temperature)
+    one, other = sd.partial(1), SoftDict({5: [1.0, 2.0]}, temperature=temperature).partial(1, offset=2)
+    before, merged = one.finish().copy(), (one + other).finish()
+    one.finish()[...] = 99
+    np.testing.assert_array_equal(one.finish(), before)
+    np.testing.assert_array_equal((one + other).finish(), merged)
