@@ -48,7 +48,7 @@ class Store:
         self._numeric: bool | None = any(map(is_numeric, new.names)) if new.names else len(new.keys) > 0
         self.own = new.own and self._numeric
         self.size = self.lent = len(new.keys)  # rows in use; rows seen by others, never written again
-        self._ready: Any = None  # what `arrays` returned
+        self._ready: tuple[Array, Array] | None = None  # what `arrays` returned
         self._norms, self.measured = np.empty(self.size), 0  # the lengths of the first so many rows
         self._checked: set[tuple[int, int]] = set()  # the blocks of a map found good
         self._names.update(zip(new.names, range(self.size), strict=False))
@@ -97,11 +97,9 @@ class Store:
         """Return all keys (n, d) and values (n, e), read-only, in order."""
         if self._ready is None:
             self.sweep()
-            keys, values = self.read(0, self.size)
+            self._ready = keys, values = self.read(0, self.size)
             keys.flags.writeable = values.flags.writeable = False
-            self._ready = (keys, values)
-        keys, values = self._ready
-        return keys, values
+        return self._ready
 
     def norms(self) -> Any:
         """Return the lengths of all keys (n,), kept for the next time; None for a map. O(d) per new key."""
@@ -155,22 +153,18 @@ class Store:
         if not len(self):
             self.adopt(new)
             return
-        names, first = self.names, self.size
-        rows = [names.get(name, -1) for name in new.names]
-        fresh = [i for i, row in enumerate(rows) if row < 0]
-        for row, i in enumerate(fresh, first):
-            rows[i] = row
-        self._room(first + len(fresh), min(rows), new)
+        names, added, size = self.names, dict[Hashable, int](), self.size
+        rows = [names[x] if x in names else added.setdefault(x, size + len(added)) for x in new.names]
+        self._room(size + len(added), min(rows), new)
         self.keys[rows], self.values[rows] = new.keys, new.values
         if self.objects is not None and new.objects is not None:
-            self.objects.extend([None] * len(fresh))
+            self.objects.extend([None] * len(added))
             for row, thing in zip(rows, new.objects, strict=True):
                 self.objects[row] = thing
-        added = {new.names[i]: rows[i] for i in fresh}
         numeric = self.numeric or any(map(is_numeric, added))
         self.own, self._numeric = (self.own if self.numeric else new.own) and numeric, numeric
         names.update(added)
-        self.size, self._ready = first + len(fresh), None
+        self.size, self._ready = size + len(added), None
 
     def _room(self, needed: int, lowest: int, new: Entries) -> None:
         """Make room for that many rows, and the rows from `lowest` on and the dtypes writable."""
@@ -222,26 +216,22 @@ class Store:
     def _check(self) -> None:
         """Assert every invariant."""
         n, size, rows = len(self), self.size, list(self._names.values())
-        try:
-            # Names and rows are in one order, and rows without a name never outnumber the others.
-            assert rows == sorted(rows) and (not rows or rows[-1] < size <= 2 * n)
-            # Whether some names are numbers is known.
-            assert self.numeric == (any(map(is_numeric, self._names)) if rows else n > 0)
-            # Everything has room for the rows in use, one object to a row.
-            assert min(len(self.keys), len(self.values)) >= size
-            # The lengths that are kept are those of the keys.
-            measured, keys = self._norms[: self.measured], self.keys[: self.measured]
-            assert self.measured <= size and np.allclose(measured, _lengths(keys), rtol=1e-12, atol=0)
-            assert self.objects is None or len(self.objects) == size
-            # Vectors that are their own name bear it.
-            for name, row in self._names.items():
-                one = self.read(row, row + 1)[0]
-                assert not self.is_own(name) or row_names(one, self.key_shape) == [name]
-            # What is empty has forgotten everything.
-            assert n or (size, self.own, self.value_shape, self.objects) == (0, False, None, None)
-        except AssertionError:
-            print({name: value for name, value in vars(self).items() if name != "_ready"})
-            raise
+        # Names and rows are in one order, and rows without a name never outnumber the others.
+        assert rows == sorted(rows) and (not rows or rows[-1] < size <= 2 * n)
+        # Whether some names are numbers is known.
+        assert self.numeric == (any(map(is_numeric, self._names)) if rows else n > 0)
+        # Everything has room for the rows in use, one object to a row.
+        assert min(len(self.keys), len(self.values)) >= size
+        assert self.objects is None or len(self.objects) == size
+        # The lengths that are kept are those of the keys.
+        measured, keys = self._norms[: self.measured], self.keys[: self.measured]
+        assert self.measured <= size and np.allclose(measured, _lengths(keys), rtol=1e-12, atol=0)
+        # Vectors that are their own name bear it.
+        for name, row in self._names.items():
+            one = self.read(row, row + 1)[0]
+            assert not self.is_own(name) or row_names(one, self.key_shape) == [name]
+        # What is empty has forgotten everything.
+        assert n or (size, self.own, self.value_shape, self.objects) == (0, False, None, None)
 
 
 def _grown(array: Array, capacity: int, size: int, dtype: Any) -> Array:

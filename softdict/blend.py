@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from softdict import _backend
-from softdict._checks import Array, Call, Floats, Masks, Source, Tile, arrange, check_settings
+from softdict._checks import Array, Call, Floats, Masks, Source, Tile, arrange, check_settings, check_size
 from softdict.scores import Block, as_similarity, score_pairs, widths
 from softdict.weights import Entmax, all_finite, as_weighting, log_sum_exp, logits, ranking, share, weigh
 
@@ -38,19 +38,13 @@ def score(query: Array, keys: Array, masks: Masks, settings: Any, rescore: Any =
     q = np.ascontiguousarray(query, dtype=np.float64)
     k = np.ascontiguousarray(keys, dtype=np.float64)
     scores = score_pairs(similarity, q, k)
-    where, bias, skip, span = masks
-    if where is not None:
-        scores[~np.broadcast_to(where, scores.shape)] = -math.inf
-    if bias is not None:
-        scores[np.broadcast_to(bias, scores.shape) == -math.inf] = -math.inf
-    if skip is not None:
-        rows = np.nonzero((skip >= 0) & (skip < len(k)))[0]
-        scores[rows, skip[rows]] = -math.inf
-    if span is not None:
-        place = np.arange(len(k))
-        scores[(place < span[:, :1]) | (place >= span[:, 1:])] = -math.inf
+    if scores.size and any(mask is not None for mask in masks):
+        some, each = masks.seen(*scores.shape)
+        seen = np.zeros(scores.shape, dtype=bool)
+        seen[:, slice(None) if some is None else some] = True if each is None else each
+        scores[~seen] = -math.inf
     if not similarity.canonical:
-        close = (rescore or _undecided)(scores, bias, settings)
+        close = (rescore or _undecided)(scores, masks.bias, settings)
         for i, j in zip(*np.nonzero(close), strict=True):
             scores[i, j] = similarity.score(q[i : i + 1], k[j : j + 1])[0, 0]
     return scores if similarity.bounded else _only_infinite(scores)
@@ -105,12 +99,6 @@ def mix(weights: Floats, values: Array, hard: bool) -> Floats:
     return out
 
 
-def mix_each(weights: Floats, values: Array, start: Floats) -> Floats:
-    """Blend weights (m, s) and each query's own values (m, s, e) to (m, e), from `start` on, in order."""
-    terms = np.where(weights[:, :, None] == 0, -0.0, weights[:, :, None] * values)
-    return np.add.accumulate(np.concatenate([start[:, None], terms], axis=1), axis=1)[:, -1]
-
-
 # ---- the same by tiles -----------------------------------------------------------------------
 
 
@@ -123,9 +111,27 @@ class Part(NamedTuple):
     """
 
     score: Floats  # (m, s), -inf where there is none
-    bias: Floats  # (m, s)
+    bias: Any  # (m, s)
     place: Any  # (m, s)
-    value: Any  # (m, s, e); None where the values are at hand
+    value: Floats  # (m, s, e); e = 0 where the values are at hand
+
+
+def _nothing(m: int, s: int, e: int = 0) -> Part:
+    """Return the partial answer of queries that have seen nothing."""
+    size = (m, s)
+    return Part(np.full(size, -math.inf), np.zeros(size), np.zeros(size, dtype=np.intp), np.zeros((m, s, e)))
+
+
+def _joined(parts: Iterable[Part], axis: int) -> Part:
+    """Join partial answers of some queries each (axis 0), or over some entries each (axis 1)."""
+    return Part(*(np.concatenate(x, axis=axis) for x in zip(*parts, strict=True)))
+
+
+def _stacked(parts: list[Part]) -> Part:
+    """Return the partial answers of all queries, of some each; what is missing scores -inf."""
+    width = max(part.score.shape[1] for part in parts)
+    missing = (_nothing(len(p.score), width - p.score.shape[1], p.value.shape[2]) for p in parts)
+    return _joined([_joined(pair, 1) for pair in zip(parts, missing, strict=True)], 0)
 
 
 def _melts(settings: Any) -> bool:
@@ -133,51 +139,36 @@ def _melts(settings: Any) -> bool:
     return settings["top_k"] is None and getattr(as_weighting(settings["weighting"]), "alpha", None) == 1
 
 
-def _melted(score: Floats, bias: Any, settings: Any, blend: Any) -> Part:
-    """Melt entries (m, s) to one; `blend` turns shares (m, s) to values (m, e)."""
-    z, best, lift = logits(score, bias, settings["temperature"])
-    weights = np.exp(z)
-    mass = weights.sum(axis=1, keepdims=True)
-    value = blend(share(weights, mass))
-    return Part(best.copy(), lift + np.log(mass), np.zeros(best.shape, dtype=np.intp), value[:, None])
+def _condensed(part: Part, settings: Any, blend: Callable[[Floats], Floats]) -> Part:
+    """Melt entries to one, or drop what cannot count: what is not among the k best, or has no weight.
 
-
-def _tile(query: Array, keys: Array, values: Array, masks: Masks, settings: Any) -> Part:
-    """Return the partial answer of one tile."""
-    scores = score(query, keys, masks, settings, functools.partial(_undecided, part=True))
-    if settings["min_score"] is not None:
-        scores[scores < settings["min_score"]] = -math.inf
+    `blend` turns shares (m, s) to values (m, e).
+    """
+    score, bias, place, value = part
+    _only_infinite(score)
     if _melts(settings):
-        hard = settings["temperature"] == 0
-        return _melted(scores, masks.bias, settings, lambda shares: mix(shares, values, hard))
-    bias = np.zeros_like(scores) if masks.bias is None else masks.bias
-    return _pruned(Part(scores, bias, np.broadcast_to(np.arange(len(keys)), scores.shape), None), settings)
-
-
-def _pruned(part: Part, settings: Any) -> Part:
-    """Drop what cannot count any more: what is not among the k best, or has left the support."""
-    top_k, score = settings["top_k"], part.score
-    if top_k is not None:
-        order = ranking(score, part.bias, settings["temperature"], part.place)[:, :top_k]
+        z, best, lift = logits(score, bias, settings["temperature"])
+        weights = np.exp(z)
+        mass = weights.sum(axis=1, keepdims=True)
+        value = blend(share(weights, mass))[:, None]
+        return Part(best.copy(), lift + np.log(mass), np.zeros(best.shape, dtype=np.intp), value)
+    bias = np.zeros_like(score) if bias is None else bias
+    if (top_k := settings["top_k"]) is not None:
+        order = ranking(score, bias, settings["temperature"], place)[:, :top_k]
     else:
-        alive = weigh(score, part.bias, {**settings, "null_score": None}).weights != 0
+        alive = weigh(score, bias, {**settings, "null_score": None}).weights != 0
         score = np.where(alive, score, -math.inf)
         order = np.argsort(~alive, axis=1, kind="stable")[:, : alive.sum(axis=1).max(initial=0)]
-    score, bias, place = (np.take_along_axis(x, order, axis=1) for x in (score, part.bias, part.place))
-    value = None if part.value is None else np.take_along_axis(part.value, order[:, :, None], axis=1)
-    return Part(score, bias, place, value)
+    rows = np.arange(len(score))[:, None]
+    return Part(*(x[rows, order] for x in (score, bias, place, value)))
 
 
 def _merge(parts: list[Part], settings: Any) -> Part:
     """Merge partial answers of the same queries."""
     if len(parts) == 1:
         return parts[0]
-    fields = zip(*parts, strict=True)
-    whole = Part(*(None if x[0] is None else np.concatenate(x, axis=1) for x in fields))
-    _only_infinite(whole.score)
-    if _melts(settings):
-        return _melted(whole.score, whole.bias, settings, functools.partial(_kept, part=whole, values=None))
-    return _pruned(whole, settings)
+    whole = _joined(parts, 1)
+    return _condensed(whole, settings, functools.partial(_kept, part=whole, values=None))
 
 
 def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]:
@@ -193,14 +184,17 @@ def _finish(part: Part, settings: Any, values: Any = None) -> tuple[Floats, Any]
 
 
 def _kept(weights: Floats, part: Part, values: Any) -> Floats:
-    """Blend weights (m, s) and the values of the entries that are kept to (m, e)."""
-    e = (values if part.value is None else part.value).shape[-1]
+    """Blend weights (m, s) and the values of the entries that are kept to (m, e), from left to right."""
+    at_hand = values is not None and not part.value.shape[2]
+    e = (values if at_hand else part.value).shape[-1]
     out = np.full((len(weights), e), -0.0, dtype=np.longdouble)  # which adds nothing, even to -0.0
     step = 1 + _backend.tile_columns(len(weights), weights.shape[1], 0) // max(1, e)
     for start in range(0, weights.shape[1], step):
         some = slice(start, start + step)
-        own = values[part.place[:, some]].astype(np.float64) if part.value is None else part.value[:, some]
-        out = mix_each(weights[:, some], own, out)
+        own = values[part.place[:, some]].astype(np.float64) if at_hand else part.value[:, some]
+        weight = weights[:, some, None]
+        terms = np.where(weight == 0, -0.0, weight * own)
+        out = np.add.accumulate(np.concatenate([out[:, None], terms], axis=1), axis=1)[:, -1]
     # Shares of finite values may round over the largest number, which is then the answer.
     return np.where(np.isinf(out), out, np.nan_to_num(out.astype(float), nan=math.nan)).astype(float)
 
@@ -226,13 +220,18 @@ def _canonical(source: Source, rows: Any, places: Any, settings: Any) -> Floats:
 
 def _by_tiles(source: Source, settings: Any) -> Part:
     """Merge the partial answers of all tiles of entries, sixteen at a time: the careful way."""
-    query, keys, values, parts = *source[:3], []
-    width = 2 * keys.shape[1] + values.shape[1]
-    columns = _backend.tile_columns(len(query), len(keys), width, _backend.SORTED)
-    for j in range(0, max(len(keys), 1), columns):
-        c = slice(j, j + columns)
-        part = _tile(query, keys[c], values[c], source.seen(c), settings)
-        parts.append(part._replace(place=part.place + j))
+    (m, d), (n, e), parts = source.query.shape, source.values.shape, []
+    rescore, hard = functools.partial(_undecided, part=True), settings["temperature"] == 0
+    columns = _backend.tile_columns(m, n, 2 * d + e, _backend.SORTED)
+    for j in range(0, max(n, 1), columns):
+        c = slice(j, min(j + columns, n))
+        masks, blend = source.seen(c), functools.partial(mix, values=source.values[c], hard=hard)
+        scores = score(source.query, source.keys[c], masks, settings, rescore)
+        if settings["min_score"] is not None:
+            scores[scores < settings["min_score"]] = -math.inf
+        place = np.broadcast_to(np.arange(j, c.stop), scores.shape)
+        part = Part(scores, masks.bias, place, np.empty((*scores.shape, 0)))
+        parts.append(_condensed(part, settings, blend))
         if len(parts) == 16:
             parts = [_merge(parts, settings)]
     return _merge(parts, settings)
@@ -241,18 +240,54 @@ def _by_tiles(source: Source, settings: Any) -> Part:
 # ---- the same quickly: by matrix products --------------------------------------------------------
 
 
-def _held(z: Floats, each: Any) -> Any:
-    """Tell which rows hold no score that is seen and -infinity, perhaps since it has overflowed (m,)."""
-    if z.min(initial=0) > -math.inf:
-        return True
-    lost = z == -math.inf
-    return ~(lost if each is None else lost & each).any(axis=1)
+def _fill(block: Block, tile: Tile, z: Floats, reach: Floats, good: Any) -> Any:
+    """Put a tile's scores into z (m, b), -inf for what a query does not see; return the keys' lengths (b,).
+
+    `reach` (m,) grows to the longest key that each query sees. No longer `good` (m,) is whose score of
+    something seen is -inf, perhaps since it has overflowed.
+    """
+    norms, each = block.fill(tile, z), tile.each
+    if norms is not None:
+        np.maximum(reach, norms.max() if each is None else np.where(each, norms, 0).max(axis=1), out=reach)
+    canonical = block.exact and block.scale == 1
+    if block.direct and not canonical and not z.min(initial=0) > -math.inf:
+        lost = z == -math.inf
+        good &= ~(lost if each is None else lost & each).any(axis=1)
+    if each is not None:
+        np.copyto(z, -math.inf, where=~each)
+    return norms
 
 
-def _reach(longest: Any, norms: Any, each: Any) -> Any:
-    """Return the length of the longest key that each query has seen, (m,) or one for all."""
-    most = 0 if norms is None else norms.max() if each is None else np.where(each, norms, 0).max(axis=1)
-    return np.maximum(longest, most)
+class _Sums(NamedTuple):
+    """What `_stream` knows of each query so far: sums of exponentials of logits less `shift`."""
+
+    shift: Floats  # (m,) -inf where nothing was seen
+    first: Floats  # (m,) the best logit of the tile that `shift` comes from
+    reach: Floats  # (m,) the length of the longest key seen
+    good: Any  # (m,) False where the quick way is known to fail
+    mass: Floats  # (m,) the sum
+    total: Floats  # (m, e) the sum times values, for a distance (m, e + 1) with squares of lengths of keys
+
+    def rebase(self, z: Floats, fresh: Any) -> None:
+        """Take the best of the logits z (m, b) as what the `fresh` rows are taken less from now on."""
+        peak = np.where(fresh, np.fmax(self.shift, z.max(axis=1)), self.shift)
+        self.first[:] = np.where(fresh, peak, self.first)
+        peak[np.abs(peak) < 8] = 0  # as good, and there is nothing to take off
+        fade = np.exp(np.where(peak > self.shift, self.shift - peak, 0))
+        self.mass[:] *= fade
+        self.total[:] *= fade[:, None]
+        self.shift[:] = peak
+
+    def coarseness(self, block: Block, squares: Any) -> Any:
+        """Return how large the terms of a score are beside the logits that matter, (m,).
+
+        `squares` is the mean square of the keys' lengths that is blended with the values.
+        """
+        matters = np.exp(self.first - self.shift) > self.mass * 2.0**-22
+        # The largest logit that matters is at least that one, if it does, and what the sum tells.
+        largest = np.where(matters, np.abs(self.first + block.constant), 0)
+        largest = np.fmax(largest, -(self.shift + block.constant + np.log(self.mass)))
+        return (block.size_of_mean(squares) if block.centered else block.size(self.reach)) / (1 + largest)
 
 
 def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part, Any]:
@@ -267,61 +302,50 @@ def _stream(source: Source, settings: Any, dtype: Any, eps: float) -> tuple[Part
     center, middle = source.middle()
     block = Block(as_similarity(settings["similarity"]), source, 1 / temperature, dtype, center)
     middle = middle.astype(block.dtype) if m >= _backend.FEW_ROWS else None
+    finest = 24 * eps / (max(1.5, math.sqrt(d) / 8) * float(np.finfo(block.dtype).eps))
     columns = _backend.stream_columns(m, len(source.keys), d + e, block.dtype.itemsize)
     if source.masks.span is not None or low is not None:  # to leave out more; since all may be near it
         columns = min(columns, 256)
     exp_rows, room = _backend.exponential(m * len(source.keys)), np.empty(m * columns, dtype=block.dtype)
-    shift, best, reach, mass = np.full(m, -math.inf), np.full(m, -math.inf), np.zeros(m), np.zeros(m)
-    total, good = np.zeros((m, e + block.centered)), np.ones(m, dtype=bool)
+    (shift, first), (reach, mass) = np.full((2, m), -math.inf), np.zeros((2, m))
+    good, total = np.ones(m, dtype=bool), np.zeros((m, e + block.centered))
+    whole = _Sums(shift, first, reach, good, mass, total)
     right, product = (np.empty((rows, total.shape[1]), dtype=block.dtype) for rows in (columns, m))
-    for tile in source.tiles(columns):
-        r, count = tile.rows, tile.rows.stop - tile.rows.start
-        z, fresh = room[: count * len(tile.keys)].reshape(count, -1), shift[r] == -math.inf
+    for turn, tile in enumerate(source.tiles(columns)):
+        sums = _Sums(*(x[tile.rows] for x in whole))  # views
+        fresh, rows = sums.shift == -math.inf, len(sums.shift)
+        z = room[: rows * len(tile.keys)].reshape(rows, -1)
         for again in (False, True):
-            sizes = block.fill(tile, z)
-            reach[r] = _reach(reach[r], sizes, tile.each)
-            if block.direct:
-                good[r] &= _held(z, tile.each)
+            sizes = _fill(block, tile, z, sums.reach, sums.good)
             if low is not None:
-                _cut(block, z, low, reach, source, tile, settings)
+                _cut(block, z, reach, source, tile, settings)
             if tile.bias is not None:
                 z += tile.bias
-            if tile.each is not None:
-                np.copyto(z, -math.inf, where=~tile.each)
             if again or fresh.any():
-                whole = again or tile.each is not None or low is not None
-                first = z if whole else z[:, : max(32, 2**14 // m)]
-                peak = np.where(fresh, np.fmax(shift[r], first.max(axis=1)), shift[r])
-                best[r] = np.where(fresh, peak, best[r])
-                peak[np.abs(peak) < 8] = 0  # as good, and there is nothing to take off
-                if mass.any():
-                    fade = np.exp(np.where(peak > shift[r], shift[r] - peak, 0))
-                    mass[r], total[r] = mass[r] * fade, total[r] * fade[:, None]
-                shift[r] = peak
-            sums = exp_rows(z, np.where(shift[r] == -math.inf, 0, shift[r]).astype(z.dtype))
-            if not np.fmax.reduce(sums) > _backend.HUGE:
+                every = again or tile.each is not None or low is not None
+                sums.rebase(z if every else z[:, : max(32, 2**14 // m)], fresh)
+            added = exp_rows(z, np.where(sums.shift == -math.inf, 0, sums.shift).astype(z.dtype))
+            if not np.fmax.reduce(added) > _backend.HUGE:
                 break
-            fresh = sums > _backend.HUGE
+            fresh = added > _backend.HUGE
         beside = _beside(right, tile.values, middle, sizes)
         if tile.each is not None and not math.isfinite(beside.sum()):
             odd: Any = ~np.isfinite(beside).all(axis=1)
-            good[r] &= ~(tile.each & odd).any(axis=1)
+            sums.good[:] &= ~(tile.each & odd).any(axis=1)
             beside = np.where(odd[:, None], 0, beside)  # 0 * NaN would spread to those who do not see it
-        mass[r] += sums
-        total[r] += _backend.product(z, beside, product[:count], few=m < _backend.FEW_ROWS)
+        sums.mass[:] += added
+        sums.total[:] += _backend.product(z, beside, product[:rows], few=m < _backend.FEW_ROWS)
+        # More entries add to the squares, and take from the largest logit: no row would be better at the end.
+        if turn == 0 and block.centered and (whole.coarseness(block, 0) > finest).all():
+            break
     level, log, nobody = shift + block.constant, np.log(mass), mass == 0
-    matters = np.exp(best - shift) > mass * 2.0**-22
-    size = block.size_of_mean(total[:, e] / mass) if block.centered else block.size(reach)
+    fine = whole.coarseness(block, total[:, e:].sum(axis=1) / mass) <= finest
     value = total[:, :e]
     value /= np.where(nobody, 1, mass)[:, None]
-    good &= np.isfinite(value.sum(axis=1) + mass)
+    good &= np.isfinite(value.sum(axis=1) + mass) & (fine | nobody)
+    good &= (nobody == (shift == -math.inf)) & (block.size(reach) < _backend.SAFE)
     if middle is not None:
         value += np.where(nobody[:, None], 0, middle) if nobody.any() else middle
-    # The largest logit that matters is at least that one, if it does, and what the sum tells.
-    largest = np.fmax(np.where(matters, np.abs(best + block.constant), 0), -(level + log))
-    rounding = max(1.5, math.sqrt(d) / 8) * size * float(np.finfo(block.dtype).eps)
-    good &= (rounding <= 24 * eps * (1 + largest)) | nobody
-    good &= (nobody == (shift == -math.inf)) & (block.size(reach) < _backend.SAFE)
     score = np.where(nobody, -math.inf, level * temperature if temperature < math.inf else 0)
     bias = log if temperature < math.inf else level + log
     return Part(score[:, None], bias[:, None], np.zeros((m, 1), dtype=np.intp), value[:, None]), good
@@ -341,13 +365,11 @@ def _beside(room: Floats, values: Array, middle: Any, sizes: Any) -> Floats:
     return room[:b]
 
 
-def _cut(
-    block: Block, z: Floats, low: float, reach: Floats, source: Source, tile: Tile, settings: Any
-) -> None:
+def _cut(block: Block, z: Floats, reach: Floats, source: Source, tile: Tile, settings: Any) -> None:
     """Take out, in place, the scores below `min_score`; those near it are scored again."""
+    low = settings["min_score"]
     cut = low * block.scale - np.broadcast_to(block.constant, len(reach))
-    slack = block.slack(np.abs(cut), reach)[tile.rows, None]
-    cut = cut[tile.rows, None]
+    cut, slack = (x[tile.rows, None] for x in (cut, block.slack(np.abs(cut), reach)))
     below: Any = z < cut
     i, j = np.nonzero(np.abs(z - cut) <= slack)
     below[i, j] = _canonical(source, tile.rows.start + i, tile.places(j), settings) < low
@@ -372,101 +394,83 @@ def _sift(source: Source, settings: Any, dtype: Any) -> tuple[Part, Any]:
     eps, room = float(np.finfo(block.dtype).eps), np.empty((m, columns), dtype=block.dtype)
     best = np.full((m, groups), -math.inf, dtype=block.dtype)  # of each of so many groups of entries
     reach, prior, good = np.zeros(m), np.zeros(m), np.ones(m, dtype=bool)
-    part, found, count = None, [], 0
+    part, found, count, most = None, [], 0, _backend.pairs_at_once(2 * _backend.SORTED)
+
+    def lowered(score: Floats) -> Any:
+        """Return (m,) what has a canonical score of at least that scores here, whatever the rounding."""
+        size = np.where(np.isfinite(score), np.abs(score), 0) + prior
+        return score - 2 * block.slack(size, reach) - 8 * eps * (size + margin)
+
     for turn, tile in enumerate(source.tiles(columns, whole=True)):
-        bias, each, b = tile.bias, tile.each, len(tile.keys)
-        z = room[:, :b]
-        reach = _reach(reach, block.fill(tile, z), each)
-        if block.direct and not (block.exact and scale == 1):
-            good &= _held(z, each)
+        z = room[:, : len(tile.keys)]
+        _fill(block, tile, z, reach, good)
         if biased:
-            z += bias
-            seen = bias > -math.inf if each is None else each
-            prior = np.maximum(prior, np.where(seen, np.abs(bias), 0).max(axis=1))
-        if each is not None:
-            np.copyto(z, -math.inf, where=~each)
-        room[:, b:] = -math.inf
-        by_group = room.reshape(m, -1, groups)
-        top = by_group.max(axis=1)
+            z += tile.bias
+            seen = True if tile.each is None else tile.each
+            np.maximum(prior, np.where(seen, np.abs(tile.bias), 0).max(axis=1), out=prior)
+        room[:, len(tile.keys) :] = -math.inf
+        top = room.reshape(m, -1, groups).max(axis=1)
         np.maximum(best, top, out=best)
         if not turn & (turn + 1):  # after 1, 2, 4, 8, ... tiles; the later, the less it changes
             kth = np.partition(best, groups - k, axis=1)[:, groups - k].astype(np.float64) - margin
-        size = np.where(np.isfinite(kth), np.abs(kth), 0) + prior
-        least = kth - 2 * block.slack(size, reach) - 8 * eps * (size + margin)
-        if low is not None and not biased:
-            edge = low - np.broadcast_to(block.constant, m)
-            least = np.fmax(least, edge - 2 * block.slack(np.abs(edge), reach) - 8 * eps * np.abs(edge))
+        least = lowered(kth)
+        if low is not None:
+            least = np.fmax(least, lowered(low - np.broadcast_to(block.constant, m)))
         limit = np.fmax(np.nextafter(least.astype(z.dtype), -math.inf), np.finfo(z.dtype).min)
-        hits = top >= limit[:, None]
-        share = np.count_nonzero(hits) / hits.size
-        most = _backend.pairs_at_once(2 * _backend.SORTED)
-        step = max(1, int(most / max(share * columns, 1)))  # all queries at once, but where many tie
-        for first in range(0, m, step):
-            rows = slice(first, first + step)
-            if share > 0.25:  # so many that it is quicker to look at all, and in order
-                i, j = np.nonzero(room[rows] >= limit[rows, None])
-            else:
-                i, g = np.nonzero(hits[rows])
-                at, h = np.nonzero(by_group[rows][i, :, g] >= limit[rows][i, None])
-                i, j = i[at], h * groups + g[at]
-            i += first
-            found.append((i, tile.places(j), room[i, j], np.zeros(len(i)) if bias is None else bias[i, j]))
+        for i, j in _above(room, top, limit, most):
+            found.append((i, tile.places(j), room[i, j]))
             count += len(i)
             if count > most:
                 part, found, count = _settled(source, settings, found, least, part), [], 0
     good &= (block.size(reach) < _backend.SAFE) & (prior < _backend.SAFE) & ~np.isnan(best).any(axis=1)
     if count:
         part = _settled(source, settings, found, least, part)
-    return part or _nothing(m, 1, np.zeros((m, 1, e)) if _melts(settings) else None), good
+    return part or _nothing(m, 1, e if _melts(settings) else 0), good
+
+
+def _above(scores: Floats, top: Floats, limit: Floats, most: int) -> Iterator[tuple[Any, Any]]:
+    """Find the scores (m, b) of at least `limit` (m,): yield their rows and columns, about `most` at a time.
+
+    `top` (m, g) is the best of each group; of g columns that follow each other, each is in another group.
+    """
+    hits, groups = top >= limit[:, None], top.shape[1]
+    share = np.count_nonzero(hits) / hits.size
+    step = max(1, int(most / max(share * scores.shape[1], 1)))  # all queries at once, but where many tie
+    for first in range(0, len(scores), step):
+        rows = slice(first, first + step)
+        if share > 0.25:  # so many that it is quicker to look at all, and in order
+            i, j = np.nonzero(scores[rows] >= limit[rows, None])
+        else:
+            i, g = np.nonzero(hits[rows])
+            in_group = scores[rows].reshape(-1, scores.shape[1] // groups, groups)[i, :, g]
+            at, h = np.nonzero(in_group >= limit[rows][i, None])
+            i, j = i[at], h * groups + g[at]
+        yield i + first, j
 
 
 def _settled(source: Source, settings: Any, found: Any, least: Floats, part: Part | None) -> Part:
     """Score what was found canonically, and merge it into the partial answer."""
-    i, place, z, bias = (np.concatenate(x) for x in zip(*found, strict=True))
+    i, place, z = (np.concatenate(x) for x in zip(*found, strict=True))
     kept = np.nonzero(z >= least[i])[0]
     kept = kept[np.argsort(i[kept], kind="stable")]
-    i, place, bias = i[kept], place[kept], bias[kept]
-    score, m = _canonical(source, i, place, settings), len(least)
+    i, place = i[kept], place[kept]
+    score, bias, m = _canonical(source, i, place, settings), source.seen().bias, len(least)
     if settings["min_score"] is not None:
         score[score < settings["min_score"]] = -math.inf
     counts = np.bincount(i, minlength=m)
-    width, ends, parts = max(counts.max(), 1), np.cumsum(counts), []
+    column, width, parts = np.arange(len(i)) - (np.cumsum(counts) - counts)[i], max(counts.max(), 1), []
     step = max(1, _backend.pairs_at_once(_backend.SORTED) // width)
     for start in range(0, m, step):
-        rows = min(step, m - start)
-        pick = slice(ends[start] - counts[start], ends[start + rows - 1])
-        at = (i[pick] - start, np.arange(pick.start, pick.stop) - (ends - counts)[i[pick]])
-        new = _nothing(rows, width)
-        new.score[at], new.bias[at], new.place[at] = score[pick], bias[pick], place[pick]
-        _only_infinite(new.score)
-        if _melts(settings):
-            blend = functools.partial(_kept, part=new, values=source.values)
-            new = _melted(new.score, new.bias, settings, blend)
-        else:
-            new = _pruned(new, settings)
-        old = [] if part is None else [Part(*(None if x is None else x[start : start + rows] for x in part))]
+        some = slice(*np.searchsorted(i, (start, start + step)))
+        at = i[some] - start, column[some]
+        new = _nothing(min(step, m - start), width)
+        new.score[at], new.place[at] = score[some], place[some]
+        if bias is not None:
+            new.bias[at] = bias[i[some], place[some]]
+        new = _condensed(new, settings, functools.partial(_kept, part=new, values=source.values))
+        old = [] if part is None else [Part(*(x[start : start + step] for x in part))]
         parts.append(_merge([*old, new], settings))
     return _stacked(parts)
-
-
-def _nothing(m: int, s: int, value: Any = None) -> Part:
-    """Return the partial answer of queries that have seen nothing."""
-    return Part(np.full((m, s), -math.inf), np.zeros((m, s)), np.zeros((m, s), dtype=np.intp), value)
-
-
-def _stacked(parts: list[Part]) -> Part:
-    """Return the partial answers of all queries, of some each; what is missing scores -inf."""
-    if len(parts) == 1:
-        return parts[0]
-    width = max(part.score.shape[1] for part in parts)
-
-    def padded(x: Any, filler: float) -> Any:
-        return np.pad(x, [(0, 0), (0, width - x.shape[1])], constant_values=filler)
-
-    fillers = enumerate((-math.inf, 0, 0))
-    score, bias, place = (np.concatenate([padded(part[i], x) for part in parts]) for i, x in fillers)
-    value = None if parts[0].value is None else np.concatenate([p.value for p in parts])
-    return Part(score, bias, place, value)
 
 
 def _ways(source: Source, settings: Any, dtype: Any) -> list[Callable[[Source, Any], tuple[Part, Any]]]:
@@ -502,7 +506,7 @@ def _by_ways(source: Source, settings: Any, ways: list[Any]) -> Part:
             again = np.nonzero(~good[c])[0]
             row[start + again] = sum(len(p.score) for p in parts) + again
             parts.append(_by_ways(source.rows(c), settings, ways[1:]))
-    return part if len(parts) == 1 else Part(*(None if x is None else x[row] for x in _stacked(parts)))
+    return part if len(parts) == 1 else Part(*(x[row] for x in _stacked(parts)))
 
 
 # ---- whole lookups -------------------------------------------------------------------------------
@@ -533,34 +537,28 @@ def tasks(source: Source, settings: Any, dtype: Any, out: Floats, reached: Any) 
             if whole:  # a callable weighs whole rows
                 out[r], reached[r] = plain(*some[:3], some.seen(), settings)
             else:
-                out[r], reached[r] = _finish(
-                    _by_ways(some, rules, _ways(some, rules, dtype)), rules, source.values
-                )
+                part = _by_ways(some, rules, _ways(some, rules, dtype))
+                out[r], reached[r] = _finish(part, rules, source.values)
 
     return [functools.partial(block, r) for r in _backend.blocks(m, n, d + e, whole)]
 
 
-class Explained(NamedTuple):
-    """Everything about a lookup but its value."""
+@np.errstate(all="ignore")
+def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> tuple[Any, ...]:
+    """Say why: scores (m, n), weights (m, n), the silent entry's (m,), logsumexp (m,), and the order.
 
-    scores: Floats  # (m, n) canonical, -inf for what step (1) took out
-    weights: Floats  # (m, n)
-    null_weight: Floats  # (m,)
-    logsumexp: Floats  # (m,)
-    order: list[Any]  # of each query, the places that steps (1) to (3) left, best first
-
-
-def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> Explained:
-    """Say why: takes what `answer` takes, and O(m n) memory."""
-    with np.errstate(all="ignore"):
-        scores = score(query, keys, masks, settings, lambda scores, *_: np.isfinite(scores))
-        kept, weights, null_weight, _ = weigh(scores, masks.bias, settings)
-        total = log_sum_exp(kept, masks.bias, settings["temperature"])
-        if settings["temperature"] == 0 and settings["null_score"] is not None:
-            total[kept.max(axis=1, initial=-math.inf) < settings["null_score"]] = -math.inf
-        ranked, left = ranking(kept, masks.bias, settings["temperature"]), (kept > -math.inf).sum(axis=1)
-        order = [row[:count] for row, count in zip(ranked, left, strict=True)]
-        return Explained(scores, weights, null_weight, total, order)
+    Scores are canonical, -inf for what step (1) took out. The order is, of each query, the places of what
+    steps (1) to (3) left, best first. Takes what `answer` takes, and O(m n) memory.
+    """
+    check_size(len(query), len(keys))
+    scores = score(query, keys, masks, settings, lambda scores, *_: np.isfinite(scores))
+    kept, weights, null_weight, _ = weigh(scores, masks.bias, settings)
+    total = log_sum_exp(kept, masks.bias, settings["temperature"])
+    if settings["temperature"] == 0 and settings["null_score"] is not None:
+        total[kept.max(axis=1, initial=-math.inf) < settings["null_score"]] = -math.inf
+    ranked, left = ranking(kept, masks.bias, settings["temperature"]), (kept > -math.inf).sum(axis=1)
+    order = [row[:count] for row, count in zip(ranked, left, strict=True)]
+    return scores, weights, null_weight, total, order
 
 
 # ---- partial answers ---------------------------------------------------------------------------
@@ -593,28 +591,25 @@ class Partial:
     ValueError: temperature is 1.0 in one partial answer and 2.0 in the other, but ...
     """
 
-    def __init__(self, state: Any, settings: dict[str, Any], shape: Any) -> None:
-        self._state, self._settings, self._shape = state, settings, shape
+    def __init__(self, state: Part | None, settings: dict[str, Any]) -> None:
+        self._state, self._settings = state, settings
 
     def __add__(self, other: object) -> Partial:
         """Merge two partial answers of the same queries over different entries."""
         if not isinstance(other, Partial):
             return NotImplemented
-        ours, theirs = ({**p._settings, "shape": p._shape} for p in (self, other))
-        if self._state is None or other._state is None:  # over no entries at all: the identity
-            theirs["shape"] = ours["shape"]
-        for name, value in ours.items():
-            if value != theirs[name]:
+        for name, value in self._settings.items():
+            if value != (theirs := other._settings.get(name, value)):
                 raise ValueError(
-                    f"{name} is {value} in one partial answer and {theirs[name]} in the other, but "
+                    f"{name} is {value} in one partial answer and {theirs} in the other, but "
                     "one and the same was expected in a merge of partial answers. Ask all parts "
                     "with the same queries and settings."
                 )
-        if self._state is None or other._state is None:
+        if self._state is None or other._state is None:  # over no entries at all: the identity
             return self if other._state is None else other
         with np.errstate(all="ignore"):
             state = _merge([self._state, other._state], self._settings)
-        return Partial(state, self._settings, self._shape)
+        return Partial(state, self._settings)
 
     def finish(self) -> Any:
         """Return the answer over all merged entries: zeros for a query that reached none."""
@@ -626,7 +621,7 @@ class Partial:
             raise KeyError("no part of this answer holds an entry; merge it with one that does")
         with np.errstate(all="ignore"):
             value, reached = _finish(self._state, self._settings)
-        return shaped(value, *self._shape[1:]), reached
+        return shaped(value, *self._settings["shape"][1:]), reached
 
 
 def shaped(value: Floats, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -658,9 +653,9 @@ def partial(source: Source, settings: Any, offset: int, shape: Any) -> Partial:
 
     _backend.run([functools.partial(block, r) for r in _backend.blocks(m, n, d + e, False)], m * n * (d + e))
     state = _stacked([states[start] for start in sorted(states)])
-    value = source.values[state.place].astype(np.float64) if state.value is None else state.value
+    value = state.value if state.value.shape[2] else source.values[state.place].astype(np.float64)
     state = state._replace(value=value, place=state.place + offset)
-    return Partial(state, settings, (f"d = {d}, e = {e}, m = {m}", *shape))
+    return Partial(state, {**settings, "shape": (f"d = {d}, e = {e}, m = {m}", *shape)})
 
 
 # ---- the public functions ------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy as _copy
+from collections import Counter
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from functools import reduce, wraps
-from operator import add
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from softdict import _checks, display, encoders
 from softdict._backend import fits
 from softdict._checks import Array, Masks, Source, brief
 from softdict._store import Store
-from softdict.blend import Explained, Partial, answer, by_parts, checked, explain, partial, shaped
+from softdict.blend import Partial, answer, by_parts, checked, explain, partial, shaped
 from softdict.encoders import Asked, Keys, key_name
 from softdict.scores import by_length, widths
 from softdict.weights import calibrate, entropy
@@ -43,10 +43,8 @@ class _Items(ItemsView[Any, Any]):
     _mapping: Any
 
     def __contains__(self, item: Any) -> bool:
-        if not (isinstance(item, tuple) and len(item) == 2):
-            return False
-        key, value = item
-        return key in self._mapping and _checks.same(self._mapping[key], value)
+        pair = isinstance(item, tuple) and len(item) == 2
+        return pair and item[0] in self._mapping and _checks.same(self._mapping[item[0]], item[1])
 
     def __reversed__(self) -> Iterator[Any]:
         return ((key, self._mapping[key]) for key in reversed(self._mapping))
@@ -119,10 +117,8 @@ class HardView(MutableMapping[Any, Any]):
         other = other.hard if isinstance(other, SoftDict) else other
         if not isinstance(other, Mapping):
             return NotImplemented
-        if len(self) != len(other):
-            return False
-        rows = {self._row(k)[1] for k, v in other.items() if k in self and _checks.same(self[k], v)}
-        return len(rows) == len(self)
+        same = (self._row(k)[1] for k, v in other.items() if k in self and _checks.same(self[k], v))
+        return len(self) == len(other) == len(set(same))
 
     def keys(self) -> KeysView[Any]:
         """Return the names, in the order of insertion."""
@@ -157,13 +153,16 @@ class HardView(MutableMapping[Any, Any]):
     def update(self, entries: Any = (), /, **named: Any) -> None:
         """Overwrite or add entries like dict.update, but all of them or none."""
         sd, store = self._sd, self._store
-        if isinstance(entries, (SoftDict, HardView)) and named:  # both or none
-            whole = sd.copy()
-            whole.update(entries)
-            whole.update(named)
-            entries, named = whole, {}
         given = entries._store if isinstance(entries, (SoftDict, HardView)) else None
-        if given is not None and len(given):
+        if given is None:
+            new_keys, new_values = _checks.pairs(entries)
+            new_keys, new_values = [*new_keys, *named], [*new_values, *named.values()]
+            if new_keys:
+                store.writable()
+                sd._write(encoders.read_keys(store, sd.encoder, new_keys), new_values)
+        elif named:  # both or none
+            self.update(sd | entries | named)
+        elif len(given):
             (rows, values), names = given.arrays(), list(given.names)
             if store.dtype is not None:  # which may round vectors to other names
                 rows = _checks.numbers(rows, "the array of keys", store.dtype)
@@ -171,12 +170,6 @@ class HardView(MutableMapping[Any, Any]):
                 names = [o if given.is_own(name) else name for name, o in zip(names, own, strict=True)]
             things = given.objects or list(values.reshape(len(values), *(given.value_shape or ())))
             sd._write(Keys(names, given.own, rows, given.key_shape), things)
-            entries = ()
-        new_keys, new_values = _checks.pairs(entries)
-        new_keys, new_values = [*new_keys, *named], [*new_values, *named.values()]
-        if new_keys:
-            store.writable()
-            sd._write(encoders.read_keys(store, sd.encoder, new_keys), new_values)
 
 
 def _handed(name: str) -> Any:
@@ -380,7 +373,8 @@ class SoftDict:
         ValueError where no temperature reaches `effective`.
         """
         asked = self._everyone() if queries is None else self._read(queries)
-        scores = self._explain(asked, self._masks(asked, None, None, queries is None)).scores
+        masks = self._masks(asked, None, None, queries is None)
+        scores, *_ = explain(asked.vectors, self._store.arrays()[0], masks, self._settings)
         rules = {name: self._settings[name] for name in ("weighting", "top_k", "min_score")}
         return calibrate(scores, effective, **rules)
 
@@ -393,7 +387,7 @@ class SoftDict:
         """
         offset = _checks.check_count("offset", offset, "in partial. Say how many entries come before", 0)
         if not len(self):
-            return Partial(None, by_parts(None, self._settings), None)
+            return Partial(None, by_parts(None, self._settings))
         if self._store.value_shape is None:
             raise TypeError(self._cannot_blend())
         return self._partial(self._read(query), _NO_MASKS, offset)
@@ -448,11 +442,9 @@ class SoftDict:
 
     def _source(self, asked: Asked, keys: Array, values: Array, masks: Masks) -> Source:
         """Return what the engine is asked, with the lengths of the keys where it needs them."""
-        query, norms = asked.vectors, None
-        if by_length(self._settings["similarity"]):
-            small = fits(len(query), len(keys), keys.shape[1] + values.shape[1])
-            norms = None if small else self._store.norms()
-        return Source(query, keys, values, masks, norms)
+        query, width = asked.vectors, keys.shape[1] + values.shape[1]
+        spared = not by_length(self._settings["similarity"]) or fits(len(query), len(keys), width)
+        return Source(query, keys, values, masks, None if spared else self._store.norms())
 
     def _shape(self, asked: Asked) -> tuple[int, ...]:
         """Return the shape of an answer."""
@@ -464,10 +456,9 @@ class SoftDict:
         if self._settings["temperature"] != 0:
             raise TypeError(self._cannot_blend())
         keys, objects = self._store.arrays()[0], self._store.objects or []  # in this order: it sweeps
-        winner = {"top_k": 1, "weighting": "softmax"}
         row_and_share = np.column_stack([np.arange(len(keys)), np.ones(len(keys))])
         source = self._source(asked, keys, row_and_share, masks)
-        picked, reached = answer(source, {**self._settings, **winner})
+        picked, reached = answer(source, {**self._settings, "top_k": 1, "weighting": "softmax"})
         reached = reached & (picked[:, 1] > 0)  # else the silent entry won
         things = [objects[int(row)] if hit else None for row, hit in zip(picked[:, 0], reached, strict=True)]
         return things[0] if asked.single else things, reached
@@ -480,19 +471,11 @@ class SoftDict:
         )
 
     def _partial(self, asked: Asked, masks: Masks, offset: int = 0) -> Partial:
-        store, query, shape = self._store, asked.vectors, self._shape(asked)
-
-        def part(start: int, keys: Array, values: Array) -> Partial:
-            some = masks.tile(slice(None), slice(start, start + len(keys)))
-            source = Source(query, keys, values, some)
-            return partial(source, self._settings, offset + start, (shape, values.dtype))
-
-        blocks = store.blocks() if store.mapped else [(0, *store.arrays())]
-        return reduce(add, (part(*block) for block in blocks))
-
-    def _explain(self, asked: Asked, masks: Masks) -> Explained:
-        _checks.check_size(len(asked.vectors), len(self))
-        return explain(asked.vectors, self._store.arrays()[0], masks, self._settings)
+        store, query, shape, whole = self._store, asked.vectors, self._shape(asked), Partial(None, {})
+        for start, keys, values in store.blocks() if store.mapped else [(0, *store.arrays())]:
+            source = Source(query, keys, values, masks.tile(slice(None), slice(start, start + len(keys))))
+            whole += partial(source, self._settings, offset + start, (shape, values.dtype))
+        return whole
 
     # ---- naming is hard: the hard view does it ---------------------------------------------------
 
@@ -537,13 +520,11 @@ class SoftDict:
 
     def __eq__(self, other: object) -> bool:
         """Compare names and values, with a SoftDict key vectors too; never settings or order."""
-        if not self.hard == other:
-            return False if isinstance(other, Mapping) else NotImplemented
-        if not isinstance(other, SoftDict):
-            return True
-        ours, theirs = self._store, other._store
-        a, b = ours.arrays()[0], theirs.arrays()[0]
-        return all(np.array_equal(a[row], b[theirs.names[name]]) for name, row in ours.names.items())
+        same = self.hard.__eq__(other)
+        if same is not True or not isinstance(other, SoftDict):
+            return same
+        ours, theirs = self._store.arrays()[0], other._store.arrays()[0]  # both in the order of their names
+        return np.array_equal(ours, theirs[[other._store.names[name] for name in self._store.names]])
 
     def copy(self) -> SoftDict:
         """Return an independent copy with the same settings; a memory map is read into memory."""
@@ -638,30 +619,24 @@ class Lookup:
     [1.0, 0.0]
     """
 
-    scores: Any
-    weights: Any
-    null_weight: Any
-    logsumexp: Any
-    entropy: Any
-    effective: Any
-    winner: Any
-
     def __init__(self, sd: SoftDict, asked: Asked, where: Any, bias: Any, exclude_self: bool) -> None:
-        masks = sd._masks(asked, where, bias, exclude_self)
-        why, store = sd._explain(asked, masks), sd._store
+        masks, store = sd._masks(asked, where, bias, exclude_self), sd._store
+        why = explain(asked.vectors, store.arrays()[0], masks, sd._settings)
+        scores, weights, null_weight, logsumexp, order = why
         blends = store.value_shape is not None or sd.temperature == 0
         self.queries, self.keys = _checks.snapshot(asked.what), list(sd)
         self.value = sd._ask(asked, masks)[0] if blends else None
-        self._single, self._order = asked.single, why.order
+        self._single, self._order = asked.single, order
         self._values = list(store.objects) if store.objects is not None else store.lend()[1]
         self._value_shape, self._look = store.value_shape, (sd.similarity, sd.temperature)
-        spread = entropy(why.weights)
-        effective = np.where(why.weights.any(axis=1), np.exp(spread), 0.0)
-        winners = [self.keys[row[0]] if len(row) else None for row in why.order]
-        fields = {"scores": why.scores, "weights": why.weights, "null_weight": why.null_weight,
-                  "logsumexp": why.logsumexp, "entropy": spread, "effective": effective,
-                  "winner": winners}  # fmt: skip
-        self.__dict__.update({name: x[0] if asked.single else x for name, x in fields.items()})
+        spread = entropy(weights)
+        effective = np.where(weights.any(axis=1), np.exp(spread), 0.0)
+        winner = [self.keys[row[0]] if len(row) else None for row in order]
+        each: list[Any] = [scores, weights, null_weight, logsumexp, spread, effective, winner]
+        self.scores, self.weights, self.null_weight, self.logsumexp, *rest = (
+            [x[0] for x in each] if asked.single else each
+        )
+        self.entropy, self.effective, self.winner = rest
 
     def _stored(self, row: int) -> Any:
         value = self._values[row]
@@ -690,10 +665,10 @@ class Lookup:
         votes = []
         names = [_checks.as_vote(self._stored(j)) for j in range(len(self.keys))]
         for row in np.atleast_2d(self.weights):
-            total: dict[Any, float] = {}
+            total: Counter[Any] = Counter()
             for name, weight in zip(names, row.tolist(), strict=True):
-                total[name] = total.get(name, 0.0) + weight
-            votes.append(dict(sorted(total.items(), key=lambda item: -item[1])))
+                total[name] += weight
+            votes.append(dict(total.most_common()))
         return votes[0] if self._single else votes
 
     def __repr__(self) -> str:

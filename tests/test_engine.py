@@ -140,6 +140,31 @@ def test_far_clusters_and_far_from_the_origin(exponential, dtype):
             agree(got, want, np.broadcast_to(tol, got.shape), "far clusters", (d, dtype))
 
 
+def test_float32_stops_where_it_cannot_be_right_in_any_row(exponential, monkeypatch):
+    tiles, fill = set(), Block.fill
+
+    def noting(self, tile, out):
+        tiles.add((self.dtype.name, tile.start))  # some are done again
+        return fill(self, tile, out)
+
+    monkeypatch.setattr(Block, "fill", noting)
+    monkeypatch.setattr(_backend, "CELLS", 2**14)
+    query, keys, values = problem(64, 2624, 16, np.float32)  # eleven tiles
+    clusters = np.where(np.arange(2624)[:, None] % 2, np.float32(1e4), np.float32(-1e4))
+    between = np.where(np.arange(2624)[:, None] % 3, clusters, 0)  # a third is near the center
+    for name, shift, apart, taken in (
+        ("all far", clusters[:64], clusters, (1, 11)),
+        ("some far", between[:64], between, (11, 11)),
+        ("none far", 0, 0, (11, 0)),
+    ):
+        asked, far = query + np.float32(shift), keys + np.float32(apart)
+        tiles.clear()
+        got = soft_lookup(asked, far, values)
+        assert tuple(sum(d == dtype for d, _ in tiles) for dtype in ("float32", "float64")) == taken, name
+        want, tol = careful(asked, far, values)
+        agree(got, want, np.broadcast_to(tol, got.shape), "far clusters, stopped early", name)
+
+
 @pytest.mark.parametrize("similarity", ["gaussian", "dot"])
 def test_later_tiles_that_score_vastly_better(exponential, similarity, monkeypatch):
     monkeypatch.setattr(_backend, "CELLS", 2**12)

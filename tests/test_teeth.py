@@ -62,7 +62,7 @@ FAULTS = {
         "test_cases.py::test_what_is_masked_cannot_leak",
     ),
     "parts merge without their mass": ("blend.py", "lift + np.log(mass)", "lift + 0 * mass", SAME),
-    "tiles that forget their place": ("blend.py", "place=part.place + j", "place=part.place",
+    "tiles that forget their place": ("blend.py", "np.arange(j, c.stop)", "np.arange(c.stop - j)",
                                      "test_tiles.py::test_the_careful_way"),
     "parts that forget their offset": (
         "blend.py", "place=state.place + offset", "place=state.place", "test_partials.py",
@@ -89,9 +89,9 @@ FAULTS = {
     ),
     "an update that writes what it has before it fails": (
         "mapping.py",
-        "            sd._write(encoders.read_keys(store, sd.encoder, new_keys), new_values)\n",
-        "            for key, value in zip(new_keys, new_values):\n"
-        "                sd._write(encoders.read_keys(store, sd.encoder, [key]), [value])\n",
+        "                sd._write(encoders.read_keys(store, sd.encoder, new_keys), new_values)\n",
+        "                for key, value in zip(new_keys, new_values):\n"
+        "                    sd._write(encoders.read_keys(store, sd.encoder, [key]), [value])\n",
         "test_cases.py::test_an_update_with_a_bad_second_entry_changes_nothing",
     ),
     "a threshold that goes on for the others": (
