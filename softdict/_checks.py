@@ -596,7 +596,7 @@ class Source(NamedTuple):
         if span is not None:
             span = span[self.at]
             start, stop = max(span[:, 0].max(), 0), min(span[:, 1].min(), stop)
-        some: Any = slice(start, stop, max(1, (stop - start) // 64))
+        some: Any = slice(start, stop, max(1, (stop - start) // 64) | 1)
         if any(mask is not None for mask in (where, bias, skip)):
             some = np.arange(start, stop, some.step)
             if where is not None:
