@@ -1,6 +1,7 @@
 """Attention is a soft dictionary lookup."""
 
 from softdict.blend import Partial, lookup_weights, soft_lookup
+from softdict.gradients import check_vjp, soft_lookup_vjp
 from softdict.mapping import HardView, Lookup, Match, SoftDict
 from softdict.scores import Bilinear, InverseDistance
 from softdict.transformer import Lookups, SelfAttention, attention, attention_weights, real_head
@@ -21,7 +22,9 @@ __all__ = [
     "SoftDict",
     "attention",
     "attention_weights",
+    "check_vjp",
     "lookup_weights",
     "real_head",
     "soft_lookup",
+    "soft_lookup_vjp",
 ]

@@ -218,19 +218,26 @@ def _canonical(source: Source, rows: Any, places: Any, settings: Any) -> Floats:
     return out
 
 
-def _by_tiles(source: Source, settings: Any) -> Part:
-    """Merge the partial answers of all tiles of entries, sixteen at a time: the careful way."""
-    (m, d), (n, e), parts = source.query.shape, source.values.shape, []
-    rescore, hard = functools.partial(_undecided, part=True), settings["temperature"] == 0
+def careful_tiles(source: Source, settings: Any) -> Iterator[tuple[slice, Any, Floats]]:
+    """Go through all entries: yield places, biases and canonical scores (m, b), -inf for what is out."""
+    (m, d), (n, e) = source.query.shape, source.values.shape
     columns = _backend.tile_columns(m, n, 2 * d + e, _backend.SORTED)
     for j in range(0, max(n, 1), columns):
         c = slice(j, min(j + columns, n))
-        masks, blend = source.seen(c), functools.partial(mix, values=source.values[c], hard=hard)
+        masks, rescore = source.seen(c), functools.partial(_undecided, part=True)
         scores = score(source.query, source.keys[c], masks, settings, rescore)
         if settings["min_score"] is not None:
             scores[scores < settings["min_score"]] = -math.inf
-        place = np.broadcast_to(np.arange(j, c.stop), scores.shape)
-        part = Part(scores, masks.bias, place, np.empty((*scores.shape, 0)))
+        yield c, masks.bias, scores
+
+
+def _by_tiles(source: Source, settings: Any) -> Part:
+    """Merge the partial answers of all tiles of entries, sixteen at a time: the careful way."""
+    parts: list[Part] = []
+    for c, bias, scores in careful_tiles(source, settings):
+        blend = functools.partial(mix, values=source.values[c], hard=settings["temperature"] == 0)
+        place = np.broadcast_to(np.arange(c.start, c.stop), scores.shape)
+        part = Part(scores, bias, place, np.empty((*scores.shape, 0)))
         parts.append(_condensed(part, settings, blend))
         if len(parts) == 16:
             parts = [_merge(parts, settings)]

@@ -10,6 +10,7 @@ two close points that are far from the origin.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ FEW = 6
 #: einsum sums longer rows in an order that depends on how many there are.
 WIDE = 4096
 
+Backward = Callable[[Floats, Floats, Floats], tuple[Floats, Floats]]
+
 
 class Similarity(NamedTuple):
     """One way to score."""
@@ -36,6 +39,11 @@ class Similarity(NamedTuple):
     canonical: bool = True
     #: Where a matrix product gives the score up to rounding: turns queries (m, d) into its left factor.
     factor: Callable[[Floats], Floats] | None = None
+    #: The derivative: maps the gradient of the scores (m, b), queries (m, d) and keys (b, d) to the gradients
+    #: of the queries (m, d) and of the keys (b, d).
+    backward: Backward | None = None
+    #: The same by matrix products, where `backward` takes differences; queries and keys are about a center.
+    quick_backward: Backward | None = None
 
 
 # ---- sums over coordinates, in an order that depends on the width alone ----------------------
@@ -97,6 +105,58 @@ def _behind_hits(scores: Floats, hit: float, q: Floats, k: Floats) -> Floats:
         missed = (one != other).any(axis=-1)
         scores[at] = np.where(missed, np.minimum(scores[at], below), hit)
     return scores
+
+
+# ---- derivatives, from the gradient of the scores to those of queries and keys -------------------
+
+
+def _by_differences(ds: Floats, q: Floats, k: Floats, rule: Any = None) -> tuple[Floats, Floats]:
+    """Go back through what has the derivative `rule` of ``k - q``, one coordinate at a time."""
+    dq, dk = np.empty(q.shape), np.empty(k.shape)
+    for c in range(q.shape[1]):
+        steps = k[:, c] - q[:, c, None]
+        steps = np.where(ds == 0, 0, ds * (rule(steps) if rule else steps))  # a far key may be at infinity
+        dq[:, c], dk[:, c] = steps.sum(axis=1), -steps.sum(axis=0)
+    return dq, dk
+
+
+def _gaussian_products(ds: Floats, q: Floats, k: Floats) -> tuple[Floats, Floats]:
+    one_q, one_k = (np.ones((len(x), 1), dtype=ds.dtype) for x in (q, k))  # which sum up ds on the way
+    to_q, to_k = ds @ np.hstack([k, one_k]), _crossed(ds, np.hstack([q, one_q]))
+    return to_q[:, :-1] - to_q[:, -1:] * q, to_k[:, :-1] - to_k[:, -1:] * k
+
+
+def _crossed(ds: Floats, x: Floats) -> Floats:
+    return (x.T @ ds).T  # ds.T @ x, in half the time
+
+
+def _dot_backward(ds: Floats, q: Floats, k: Floats) -> tuple[Floats, Floats]:
+    return _product(np.matmul, ds, k), _product(_crossed, ds, q)
+
+
+def _scaled_dot_backward(ds: Floats, q: Floats, k: Floats) -> tuple[Floats, Floats]:
+    to_q, to_k = _dot_backward(ds, q, k)
+    return to_q / _root_width(q), to_k / _root_width(q)
+
+
+def _product(multiply: Any, ds: Floats, x: Floats) -> Floats:
+    """Return a product with x, where no term overflows before the sum does."""
+    power = 0 if np.vdot(x, x) < 1e30 else np.frexp(np.abs(x).max())[1]
+    return np.ldexp(multiply(ds, np.ldexp(x, -power)), power) if power else multiply(ds, x)
+
+
+def _cosine_backward(ds: Floats, q: Floats, k: Floats) -> tuple[Floats, Floats]:
+    unit_q, unit_k = (_unit(x).astype(ds.dtype, copy=False) for x in (q, k))
+    to_q, to_k = _dot_backward(ds, unit_q, unit_k)
+    return _across(to_q, q, unit_q), _across(to_k, k, unit_k)
+
+
+def _across(gradient: Floats, x: Floats, unit: Floats) -> Floats:
+    """Return what of the gradient of unit vectors turns x (m, d); nothing turns a zero vector."""
+    turn = gradient - (gradient * unit).sum(axis=1, keepdims=True) * unit
+    length = np.sqrt(_squares(_near_one(x)))[:, None]
+    turn = np.divide(turn, length, out=np.zeros_like(turn), where=length > 0)
+    return np.ldexp(turn, -_exponents(x)[:, None])
 
 
 # ---- the similarities --------------------------------------------------------------------------
@@ -187,6 +247,11 @@ class InverseDistance:
         hit = -math.log(self.delta) if self.delta else math.inf
         return _behind_hits(scores, hit, q, k)
 
+    def _backward(self, ds: Floats, q: Floats, k: Floats) -> tuple[Floats, Floats]:
+        squares = _sum_of_differences(q[:, None], k[None], 2) + self.delta
+        squares = np.maximum(squares, np.finfo(np.float64).tiny)  # which vanish where steps do not
+        return _by_differences(ds, q, k, lambda steps: 2 * steps / squares)
+
 
 class Bilinear:
     """Score by a learned inner product: ``q @ W @ k``.
@@ -232,13 +297,17 @@ class Bilinear:
             asked += column[..., None] * row  # BLAS would sum by place, not by pair
         return np.ldexp(_dot(asked, k), _exponents(q) + power)
 
+    def _backward(self, ds: Floats, q: Floats, k: Floats) -> tuple[Floats, Floats]:
+        dq, dk = _dot_backward(ds, q, k)
+        return _product(np.matmul, dq, self.W.T), _product(np.matmul, dk, self.W)
+
 
 NAMED = {
-    "gaussian": Similarity(_gaussian, bounded=True, factor=lambda q: q),
-    "laplacian": Similarity(_laplacian, bounded=True),
-    "cosine": Similarity(_cosine, bounded=True, factor=_unit),
-    "dot": Similarity(_dot, factor=lambda q: q),
-    "scaled_dot": Similarity(_scaled_dot, factor=lambda q: q / _root_width(q)),
+    "gaussian": Similarity(_gaussian, True, True, lambda q: q, _by_differences, _gaussian_products),
+    "laplacian": Similarity(_laplacian, True, backward=functools.partial(_by_differences, rule=np.sign)),
+    "cosine": Similarity(_cosine, True, True, _unit, _cosine_backward),
+    "dot": Similarity(_dot, False, True, lambda q: q, _dot_backward),
+    "scaled_dot": Similarity(_scaled_dot, False, True, lambda q: q / _root_width(q), _scaled_dot_backward),
 }
 
 
@@ -247,9 +316,9 @@ def as_similarity(similarity: Any) -> Similarity:
     if isinstance(similarity, str) and similarity in NAMED:
         return NAMED[similarity]
     if isinstance(similarity, InverseDistance):
-        return Similarity(similarity._score)
+        return Similarity(similarity._score, backward=similarity._backward)
     if isinstance(similarity, Bilinear):
-        return Similarity(similarity._score, factor=lambda q: q @ similarity.W)
+        return Similarity(similarity._score, False, True, lambda q: q @ similarity.W, similarity._backward)
     if callable(similarity) and not isinstance(similarity, type):
         return Similarity(_checked(similarity), canonical=False)
     raise (ValueError if isinstance(similarity, str) else TypeError)(

@@ -225,6 +225,22 @@ def _power(x: Floats, beta: float) -> Floats:
     return np.exp(np.log1p(np.maximum(x, -1)) / beta)  # near softmax 1 + x would lose x
 
 
+def backward(w: Floats, dw: Floats, null_weight: Floats, alpha: float) -> tuple[Floats, Floats]:
+    """Return the gradient of the logits (m, n) and of the silent entry's (m,), from that of the weights.
+
+    The silent entry is worth nothing, but it is one of those that share.
+    """
+    moves, silent = (np.where(x == 0, 0, _moves(x, alpha)) for x in (w, null_weight))
+    terms, mass = np.where(moves == 0, 0, moves * dw), moves.sum(axis=1) + silent
+    mean = terms.sum(axis=1) / np.where(mass == 0, 1, mass)
+    return np.where(moves == 0, 0, moves * (dw - mean[:, None])), -silent * mean
+
+
+def _moves(w: Floats, alpha: float) -> Floats:
+    """Return how quickly weights move with their logits; above alpha 2 small ones would without bound."""
+    return w if alpha == 1 else np.minimum(w ** (2 - alpha), 1e100)
+
+
 class Weights(NamedTuple):
     """What steps (2) to (5) make of the scores (m, n) of step (1)."""
 

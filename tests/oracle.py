@@ -431,3 +431,63 @@ def calibrate(logits: Sequence[Sequence[float]], wanted: float) -> float:
         middle = math.sqrt(low) * math.sqrt(high)
         low, high = (middle, high) if median(middle) < wanted else (low, middle)
     return math.sqrt(low) * math.sqrt(high)
+
+
+# ---- gradients ----------------------------------------------------------------------------------
+
+
+def score_gradients(similarity: Any, query: Any, keys: Any) -> tuple[Any, Any, Any]:
+    """Return the scores (n,) of one query (d,), and their gradients in query and keys, (n, d) each."""
+    step = keys - query
+    squares = (step**2).sum(axis=1)
+    if similarity == "gaussian":
+        return -squares / 2, step, -step
+    if similarity == "laplacian":
+        return -np.abs(step).sum(axis=1), np.sign(step), -np.sign(step)
+    if isinstance(similarity, InverseDistance):
+        squares = squares + similarity.delta
+        toward = 2 * step / np.where(squares == 0, 1, squares)[:, None]
+        return -np.log(squares), toward, -toward
+    if similarity == "cosine":
+        one, others = np.linalg.norm(query) or 1.0, np.linalg.norm(keys, axis=1, keepdims=True)
+        q, k = query / one, keys / np.where(others == 0, 1, others)
+        cosine = k @ q
+        return (
+            cosine,
+            (k - cosine[:, None] * q) / one,
+            (q - cosine[:, None] * k) / np.where(others, others, np.inf),
+        )
+    matrix = similarity.W if isinstance(similarity, Bilinear) else np.eye(len(query))
+    if similarity == "scaled_dot":
+        matrix = matrix / math.sqrt(len(query))
+    return query @ matrix @ keys.T, keys @ matrix.T, np.tile(query @ matrix, (len(keys), 1))
+
+
+def gradients(
+    query: Any, keys: Any, values: Any, cotangent: Any, weights: Any, *, similarity: Any = "gaussian",
+    temperature: float = 1.0, weighting: Any = "softmax", null_score: float | None = None, **_: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return the gradients of query (m, d), keys (n, d), values (n, e), temperature and bias (m, n).
+
+    One query at a time, by the whole Jacobian (n, n) of its `weights` (m, n), in which the other settings,
+    and a bias, have had their say.
+    """
+    alpha = {"softmax": 1.0, "entmax15": 1.5, "sparsemax": 2.0}.get(weighting) or weighting.alpha
+    dq, dk, dv, dt = np.zeros(query.shape), np.zeros(keys.shape), np.zeros(values.shape), 0.0
+    db = np.zeros(weights.shape)
+    for i, w in enumerate(weights):
+        live = np.nonzero(w)[0]
+        scores, to_query, to_keys = score_gradients(similarity, query[i], keys[live])
+        dv[live] += np.outer(w[live], cotangent[i])
+        share = np.append(w[live], 0 if null_score is None else max(0, 1 - w.sum()))  # the silent entry last
+        moves = np.where(share > 1e-15, np.where(share > 0, share, 1) ** (2 - alpha), 0)
+        jacobian = np.diag(moves) - np.outer(moves, moves) / (moves.sum() or 1)
+        dz = jacobian @ np.append(values[live] @ cotangent[i], 0)
+        if temperature > 0:
+            db[i, live] = dz[:-1]
+        if 0 < temperature < math.inf:
+            ds = dz / temperature
+            dq[i] = ds[:-1] @ to_query
+            dk[live] += ds[:-1, None] * to_keys
+            dt -= ds @ np.append(scores, null_score or 0) / temperature
+    return dq, dk, dv, dt, db
