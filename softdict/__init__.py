@@ -4,7 +4,14 @@ from softdict.blend import Partial, lookup_weights, soft_lookup
 from softdict.gradients import check_vjp, soft_lookup_vjp
 from softdict.mapping import HardView, Lookup, Match, SoftDict
 from softdict.scores import Bilinear, InverseDistance
-from softdict.transformer import Lookups, SelfAttention, attention, attention_weights, real_head
+from softdict.transformer import (
+    Lookups,
+    SelfAttention,
+    attention,
+    attention_vjp,
+    attention_weights,
+    real_head,
+)
 from softdict.weights import Entmax
 
 __version__ = "0.1.0"
@@ -21,6 +28,7 @@ __all__ = [
     "SelfAttention",
     "SoftDict",
     "attention",
+    "attention_vjp",
     "attention_weights",
     "check_vjp",
     "lookup_weights",

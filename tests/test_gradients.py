@@ -13,6 +13,8 @@ from softdict import (
     Entmax,
     InverseDistance,
     _backend,
+    attention,
+    attention_vjp,
     check_vjp,
     lookup_weights,
     soft_lookup,
@@ -137,6 +139,87 @@ def test_no_queries_and_no_entries_give_zeros():
     assert none.query.shape == (0, 3) and not none.keys.any() and not none.values.any()
     none = soft_lookup_vjp(query, keys[:0], values[:0], cotangent)
     assert not none.query.any() and none.keys.shape == (0, 3) and none.temperature == 0
+
+
+# ---- attention -----------------------------------------------------------------------------------
+
+SIGHTS = [
+    {}, {"causal": True}, {"window": (2, 1)}, {"window": (3, None), "offset": -1},
+    {"causal": True, "offset": 2}, {"causal": True, "offset": -3},  # whose first rows see nothing
+]  # fmt: skip
+
+
+def heads(h, groups, m, n, d=3, e=2, dtype=np.float64):
+    """Return query, key, value and cotangent of grouped heads, in a batch of two."""
+    rng = np.random.default_rng([h, m, n])
+    shapes = (2, h, m, d), (2, groups, n, d), (2, groups, n, e), (2, h, m, e)
+    return [rng.normal(size=shape).astype(dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize("sight", SIGHTS, ids=str)
+@pytest.mark.parametrize("option", [{}, {"weighting": "entmax15", "null_score": -0.4}, {"top_k": 2}], ids=str)
+def test_attention_s_finite_differences_agree(sight, option):
+    query, key, value, cotangent = heads(4, 2, 5, 7)
+    bias = np.random.default_rng(1).normal(size=(4, 1, 7))
+    where = np.random.default_rng(2).random((4, 5, 7)) < 0.8
+    settings = {"where": where, "temperature": 0.7, **sight, **option}
+    inputs = {"query": query, "key": key, "value": value, "temperature": 0.7, "bias": bias}
+    got = attention_vjp(**{**settings, **inputs}, cotangent=cotangent)
+    assert [np.shape(x) for x in got] == [np.shape(x) for x in inputs.values()]
+    rng = np.random.default_rng(3)
+    for gradient, (name, x) in zip(got, inputs.items(), strict=True):
+        u = 1e-6 * rng.normal(size=np.shape(x))
+        up, down = (attention(**{**settings, **inputs, name: x + way * u}) for way in (1, -1))
+        want = ((up - down) * cotangent).sum() / 2
+        assert np.sum(gradient * u) == pytest.approx(want, rel=1e-6, abs=1e-12), name
+
+
+@pytest.mark.parametrize(("dtype", "tol"), [(np.float64, 1e-9), (np.float32, 1e-4)])
+@pytest.mark.parametrize("sight", SIGHTS, ids=str)
+def test_attention_s_gradients_are_those_of_each_head(sight, dtype, tol, monkeypatch):
+    monkeypatch.setattr(_backend, "CELLS", 2**12)  # so that there are many tiles
+    m, n = 150, 131
+    query, key, value, cotangent = heads(4, 2, m, n, d=8, e=3, dtype=dtype)
+    got = attention_vjp(query, key, value, cotangent, **sight)
+    left, right = sight.get("window", (None, None))
+    place, j = np.arange(m)[:, None] + sight.get("offset", n - m), np.arange(n)
+    seen = (j <= place + (0 if "causal" in sight else n + m if right is None else right)) & (
+        j >= place - (n + m if left is None else left)
+    )
+    want = [np.zeros(x.shape) for x in (query, key, value)]
+    for b, h in np.ndindex(2, 4):
+        arrays = (x[b, i].astype(np.float64) for x, i in ((query, h), (key, h // 2), (value, h // 2)))
+        one = soft_lookup_vjp(
+            *arrays, cotangent[b, h].astype(np.float64), similarity="scaled_dot", where=seen
+        )
+        for total, i, piece in zip(want, (h, h // 2, h // 2), one[:3], strict=True):
+            total[b, i] += piece
+    for one, other in zip(got[:3], want, strict=True):
+        assert one.dtype == dtype
+        assert np.abs(one - other).max() <= tol * np.abs(other).max()
+
+
+def test_attention_s_masks_and_biases_keep_their_shapes():
+    query, key, value, cotangent = heads(4, 2, 5, 7)
+    for shape in ((7,), (5, 1), (4, 1, 7), (1, 5, 7), (2, 1, 1, 7), (2, 4, 5, 7)):
+        bias = np.random.default_rng(0).normal(size=shape)
+        full = np.broadcast_to(bias, (2, 4, 5, 7))
+        got, whole = (attention_vjp(query, key, value, cotangent, bias=b, causal=True) for b in (bias, full))
+        summed = tuple(i for i, size in enumerate((1,) * (4 - len(shape)) + shape) if size == 1)
+        want = whole.bias.sum(axis=summed, keepdims=True).reshape(shape)
+        np.testing.assert_allclose(got.bias, want, rtol=1e-10, atol=1e-12)
+    one = attention_vjp(query[0, 0, 0], key[0, 0], value[0, 0], cotangent[0, 0, 0], bias=np.zeros(7))
+    assert one.query.shape == (3,) and one.bias.shape == (7,) and one.bias.any()
+
+
+def test_what_attention_does_not_see_has_no_gradient():
+    query, key, value, cotangent = heads(2, 1, 6, 6)
+    key[:, :, 5], value[:, :, 5] = np.nan, np.inf
+    got = attention_vjp(query[:, :, :5], key, value, cotangent[:, :, :5], causal=True, offset=0)
+    assert all(np.isfinite(x).all() for x in got[:4])
+    assert not got.keys[:, :, 5].any() and not got.values[:, :, 5].any()
+    none = attention_vjp(query, key, value, cotangent, causal=True, offset=-6)
+    assert not any(np.any(x) for x in none[:4])
 
 
 # ---- ties, hits, ends ----------------------------------------------------------------------------
@@ -274,6 +357,26 @@ def test_torch_s_autograd_agrees(similarity):
     got = soft_lookup_vjp(*arrays, similarity=similarity, temperature=0.7, bias=bias, where=where)
     for name, one, other in zip(got._fields, got, (q, k, v, t, b), strict=True):
         np.testing.assert_allclose(one, other.grad.numpy(), rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("size", "sight"), [((24, 24), {}), ((24, 24), {"causal": True}), ((9, 31), {})])
+def test_torch_s_scaled_dot_product_attention_agrees(size, sight, masked):
+    torch = pytest.importorskip("torch")
+    arrays = heads(4, 2, *size, d=8, e=5)
+    bias = np.random.default_rng(1).normal(size=(4, *size))
+    q, k, v, b = (torch.tensor(x, requires_grad=True) for x in (*arrays[:3], bias))
+    whole = [x.repeat_interleave(2, dim=1) for x in (k, v)]
+    mask = b.masked_fill(~torch.tensor(np.tri(*size, dtype=bool)), -INF) if masked and sight else b
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q, *whole, attn_mask=mask if masked else None, is_causal=bool(sight) and not masked
+    )
+    (out * torch.tensor(arrays[3])).sum().backward()
+    got = attention_vjp(*arrays, bias=bias if masked else None, **sight)
+    for one, other in zip((*got[:3], got.bias), (q, k, v, b), strict=True):
+        if one is not None:
+            np.testing.assert_allclose(one, other.grad.numpy(), rtol=1e-10, atol=1e-12)
 
 
 def test_the_answer_is_what_the_gradient_says_to_first_order():
