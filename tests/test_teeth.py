@@ -18,6 +18,8 @@ LAW = "test_law.py::test_a_dict_is_one_end_of_the_dial"
 SAME = "test_functions.py::test_the_dict_its_lookup_its_parts_and_its_tiles_say_the_same"
 PAIR = "test_functions.py::test_a_score_depends_on_its_pair_alone"
 ORACLE = "test_functions.py::test_every_option_is_the_oracle_s"
+SLOPE = "test_gradients.py::test_finite_differences_agree"
+SLOPE_BY_TILES = "test_gradients.py::test_tiles_are_the_twin_s"
 
 #: What is done wrong, in which module, and which test has to see it.
 FAULTS = {
@@ -119,6 +121,92 @@ FAULTS = {
         "if (span := _span(n, n, self.causal, self.window, None)) is not None:",
         "if (span := None) is not None:",
         "test_self_attention.py::test_a_lookup_tells_why_and_never_changes_the_answer",
+    ),
+    # Derivatives that are off by a thousandth, and what else could go wrong on the way back.
+    "a steeper gaussian": (
+        "scores.py", "ds * (rule(steps) if rule else steps)",
+        "ds * (rule(steps) if rule else 1.001 * steps)", SLOPE + "[gaussian-softmax]",
+    ),
+    "a steeper gaussian, by products": (
+        "scores.py", "to_q[:, :-1] - to_q[:, -1:] * q", "to_q[:, :-1] - 1.001 * to_q[:, -1:] * q",
+        SLOPE_BY_TILES + "[gaussian-float64-1e-09]",
+    ),
+    "a steeper laplacian": (
+        "scores.py", "rule=np.sign", "rule=lambda x: 1.001 * np.sign(x)", SLOPE + "[laplacian-softmax]",
+    ),
+    "a steeper cosine": (
+        "scores.py", "turn = gradient - (", "turn = gradient - 0.999 * (", SLOPE + "[cosine-softmax]",
+    ),
+    "a steeper dot": (
+        "scores.py", "return _product(np.matmul, ds, k), _product(_crossed, ds, q)",
+        "return _product(np.matmul, ds, k), 1.001 * _product(_crossed, ds, q)", SLOPE + "[dot-softmax]",
+    ),
+    "a steeper scaled dot": (
+        "scores.py", "to_k / _root_width(q)", "to_k / (0.999 * _root_width(q))",
+        SLOPE + "[scaled_dot-softmax]",
+    ),
+    "a steeper inverse distance": (
+        "scores.py", "2 * steps / squares", "2.002 * steps / squares",
+        SLOPE + "[InverseDistance(delta=0.5)-softmax]",
+    ),
+    "a steeper bilinear form": (
+        "scores.py", "_product(np.matmul, dk, self.W)", "1.001 * _product(np.matmul, dk, self.W)",
+        "test_gradients.py::test_every_option_is_the_twin_s[3-5-Bilinear(W of shape (3, 3))]",
+    ),
+    "a softmax that moves too much": (
+        "gradients.py", "w * (dw - mean[:, None])", "w * (dw - 0.999 * mean[:, None])",
+        SLOPE + "[gaussian-softmax]",
+    ),
+    "a softmax that moves too much, by products": (
+        "gradients.py", "np.column_stack([g, g @ middle - mean])",
+        "np.column_stack([g, g @ middle - 0.999 * mean])", SLOPE_BY_TILES + "[gaussian-float64-1e-09]",
+    ),
+    "an entmax that moves too much": (
+        "weights.py", "w ** (2 - alpha)", "w ** (1.999 - alpha)", SLOPE + "[gaussian-entmax15]",
+    ),
+    "a sparse mean that is off": (
+        "weights.py", "moves * (dw - mean[:, None])", "moves * (dw - 0.999 * mean[:, None])",
+        SLOPE + "[gaussian-entmax15]",
+    ),
+    "values that get too much": (
+        "gradients.py", "self.values[c] += w.T @ g", "self.values[c] += 1.001 * w.T @ g",
+        SLOPE + "[gaussian-softmax]",
+    ),
+    "a temperature that is off": (
+        "gradients.py", 'self.heat -= np.einsum("mb,mb->m", dz, z).sum(dtype=np.float64)',
+        'self.heat -= 1.001 * np.einsum("mb,mb->m", dz, z).sum(dtype=np.float64)',
+        SLOPE + "[gaussian-softmax]",
+    ),
+    "a temperature that is off, by products": (
+        "gradients.py", "self.heat -= heat / len(parts)", "self.heat -= 1.001 * heat / len(parts)",
+        SLOPE_BY_TILES + "[gaussian-float64-1e-09]",
+    ),
+    "a bias that gets too much": (
+        "gradients.py", "self.bias[tuple(places)] += piece", "self.bias[tuple(places)] += 1.001 * piece",
+        SLOPE + "[gaussian-softmax]",
+    ),
+    "a silent entry that is off": (
+        "gradients.py", "np.where(dz == 0, 0, dz * z).sum()", "0.999 * np.where(dz == 0, 0, dz * z).sum()",
+        SLOPE + "[gaussian-softmax]",
+    ),
+    "a silent entry that takes too little": (
+        "weights.py", "-silent * mean", "-0.999 * silent * mean", SLOPE + "[gaussian-entmax15]",
+    ),
+    "values that get too much, by products": (
+        "gradients.py", "(left[r, :e].T @ w).T", "1.001 * (left[r, :e].T @ w).T",
+        SLOPE_BY_TILES + "[gaussian-float64-1e-09]",
+    ),
+    "products of cotangents and values that overflow": (
+        "gradients.py", "return power if abs(power) > 25 else 0", "return 0",
+        "test_gradients.py::test_huge_numbers_do_not_make_nan",
+    ),
+    "gradients of what is masked": (
+        "gradients.py", "return (x if good.all() else np.where(good, x, 0))", "return x",
+        "test_gradients.py::test_what_is_masked_is_never_touched",
+    ),
+    "gradients in float32 for far clusters": (
+        "gradients.py", "again := use[c] & ~good[c]", "again := use[c] & (good[c] < 0)",
+        "test_gradients.py::test_far_clusters_keep_their_gradient_in_float32",
     ),
 }  # fmt: skip
 
