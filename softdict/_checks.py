@@ -706,6 +706,18 @@ def check_where(where: Any, full: tuple[int, ...], single: bool) -> Any:
     return _fit(where.astype(bool, copy=False), "where", full, single)
 
 
+def chosen(where: Callable[[Any, Any], Any], entries: Iterable[tuple[Any, Any]]) -> Array:
+    """Return which entries (n,) a predicate of key and value lets take part; it is asked once for each."""
+    found = [where(key, value) for key, value in entries]
+    for (key, _), taken in zip(entries, found, strict=True):
+        if not isinstance(taken, (bool, np.bool_)):
+            raise TypeError(
+                f"where({brief(key)}, ...) returned {brief(taken)}, but True or False was expected of a "
+                "function that chooses entries by key and value. Wrap what it returns in bool(...)."
+            )
+    return np.array(found, dtype=bool)
+
+
 def check_bias(bias: Any, full: tuple[int, ...], single: bool) -> Any:
     """Return a bias broadcast to (..., m, n); a single query's comes as (..., n)."""
     if bias is None:

@@ -357,8 +357,9 @@ class SoftDict:
     ) -> Lookup:
         """Return the same answer as ``sd[query]``, and why; zeros for a query that reaches no entry.
 
-        `where` and `bias`, (n,) or (m, n), are those of `soft_lookup`. `exclude_self` leaves out the entry
-        that the query names; ValueError where it names none.
+        `where` and `bias`, (n,) or (m, n), are those of `soft_lookup`; `where` may be a function of key and
+        value too, asked once for each entry, as in ``where=lambda key, value: value["year"] > 2000``.
+        `exclude_self` leaves out the entry that the query names; ValueError where it names none.
         """
         return Lookup(self, self._read(query), where, bias, exclude_self)
 
@@ -426,6 +427,7 @@ class SoftDict:
                 "Use where= to leave out entries of your choice."
             )
         shape = (len(asked.vectors), len(self)), asked.single
+        where = _checks.chosen(where, self.items()) if callable(where) else where
         skip = encoders.own_rows(self._store, asked) if exclude_self else None
         return Masks(_checks.check_where(where, *shape), _checks.check_bias(bias, *shape), skip)
 

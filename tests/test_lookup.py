@@ -715,3 +715,24 @@ def test_adding_an_entry_changes_every_other_answer() -> None:
     assert sd.hard[0] == 1.0
     far = SoftDict({0: 1.0, 1: 2.0, 2: 3.0}, temperature=0.01)
     assert (far[10], far[50]) == (3.0, 3.0)  # far away, the nearest
+
+
+def test_where_may_be_a_function_of_key_and_value() -> None:
+    books = [{"year": 1960, "text": "sea"}, {"year": 2010, "text": "sky"}, {"year": 2020, "text": "sea"}]
+    sd = SoftDict.from_arrays(np.arange(3.0), books, ["a", "b", "c"])
+    asked: list[Any] = []
+
+    def recent(key: Any, value: Any) -> bool:
+        asked.append((key, value))
+        return value["year"] > 2000
+
+    for query in (0.0, [0.0, 2.0, 1.0]):
+        got, want = sd.lookup(query, where=recent), sd.lookup(query, where=[False, True, True])
+        assert np.array_equal(got.weights, want.weights) and got.winner == want.winner
+    assert asked == 2 * list(zip("abc", books, strict=True))  # once for each entry, however many ask
+    assert sd.self_attention(where=recent).winner == ["b", "b", "c"]
+    assert sd.lookup(0.0, where=lambda key, value: False).winner is None
+    with pytest.raises(TypeError, match=r"where\('a', ...\) returned 1960, but True or False was expected"):
+        sd.lookup(0.0, where=lambda key, value: value["year"])
+    with pytest.raises(KeyError, match="month"):  # what it raises is its own
+        sd.lookup(0.0, where=lambda key, value: value["month"])
