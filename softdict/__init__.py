@@ -2,6 +2,7 @@
 
 from softdict.blend import Partial, lookup_weights, soft_lookup
 from softdict.gradients import check_vjp, soft_lookup_vjp
+from softdict.learning import Mapped, fit, fit_attention, fit_temperature
 from softdict.mapping import HardView, Lookup, Match, SoftDict
 from softdict.scores import Bilinear, InverseDistance
 from softdict.transformer import (
@@ -23,6 +24,7 @@ __all__ = [
     "InverseDistance",
     "Lookup",
     "Lookups",
+    "Mapped",
     "Match",
     "Partial",
     "SelfAttention",
@@ -31,6 +33,9 @@ __all__ = [
     "attention_vjp",
     "attention_weights",
     "check_vjp",
+    "fit",
+    "fit_attention",
+    "fit_temperature",
     "lookup_weights",
     "real_head",
     "soft_lookup",

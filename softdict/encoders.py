@@ -341,13 +341,13 @@ def check_key_shape(store: Store, name: Any, shape: tuple[int, ...]) -> None:
         )
 
 
-def own_rows(store: Store, asked: Asked) -> Any:
-    """Return the rows that queries name (m,); ValueError for a query that names none."""
+def own_rows(store: Store, asked: Asked, strict: bool = True) -> Any:
+    """Return the rows that queries name (m,); a query that names none is a ValueError, or else has row -1."""
     rows = np.full(len(asked.vectors), -1) if asked.rows is None else asked.rows.copy()
     if store.own:
         for i in np.nonzero(rows < 0)[0].tolist():
             rows[i] = store.names.get(row_names(asked.vectors[i : i + 1], store.key_shape)[0], -1)
-    if (rows < 0).any():
+    if strict and (rows < 0).any():
         raise ValueError(
             f"query {int(np.argmax(rows < 0))} names no entry, but exclude_self expected queries that are "
             "stored keys, to leave each out of its own answer. Ask by name, or use where=."

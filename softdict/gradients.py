@@ -222,10 +222,13 @@ def shapes_of(call: Call, query: Any, keys: Any, values: Any, bias: Any) -> list
     return [*shapes, (), (1,) * (2 - len(own)) + own]
 
 
-def gradients_of(call: Call, shapes: Any, cotangent: Any, settings: Any, span: Any = None) -> list[Any]:
+def gradients_of(
+    call: Call, shapes: Any, cotangent: Any, settings: Any, span: Any = None, skip: Any = None
+) -> list[Any]:
     """Return the gradients of query, keys, values, temperature and, where there is one, bias, in float64.
 
-    `shapes` are those of `shapes_of`, in which they are returned; `span` is that of `blend.values_of`.
+    `shapes` are those of `shapes_of`, in which they are returned; `span` is that of `blend.values_of`, and
+    `skip` the entry that each query leaves out (m,).
     """
     (m, d), (n, e) = call.query.shape[-2:], call.values.shape[-2:]
     cotangent = cotangent.reshape(*call.lead, m, e)
@@ -249,7 +252,7 @@ def gradients_of(call: Call, shapes: Any, cotangent: Any, settings: Any, span: A
 
     tasks: list[Any] = []
     for at, q, k, masks in call.each():
-        source = Source(q, k, call.values[at], masks._replace(span=span))
+        source = Source(q, k, call.values[at], masks._replace(span=span, skip=skip))
         places = [_own(shape, at) for shape in shapes]
         for r in _backend.blocks(m, n, d + e, False):
             tasks.append(functools.partial(task, len(tasks), places, source, cotangent[at], r))
