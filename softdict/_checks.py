@@ -232,6 +232,30 @@ def check_number(name: str, value: Any, valid: Callable[[Any], Any], expected: s
     raise error(f"{name} is {brief(value)}, but {expected} was expected {hint}.")
 
 
+def check_flag(name: str, value: Any, hint: str) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is {brief(value)}, but True or False was expected {hint}.")
+
+
+def check_width(similarity: Any, wanted: int, d: int) -> None:
+    """Refuse a similarity that is for keys of another width than d."""
+    if wanted != d:
+        raise ValueError(
+            f"similarity {similarity!r} is for keys of width {wanted}, but width {d} was "
+            "expected, as the keys of this SoftDict have. Transpose W, or set another similarity."
+        )
+
+
+def cannot_blend(value: Any) -> str:
+    """Return what a TypeError says where values, of which the first is shown, are objects."""
+    return (
+        f"the values are objects (the first is {brief(value)}), but numbers were expected in a blend. Give a "
+        "value_encoder=, pick the best with at(temperature=0), or rank and vote with lookup(query).top(k) "
+        "and .vote()."
+    )
+
+
 def check_count(name: str, value: Any, hint: str, least: int = 1) -> int:
     """Return a whole number of at least `least`."""
     whole = f"a whole number from {least} to 2**53"

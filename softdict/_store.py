@@ -13,7 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softdict import _backend
-from softdict._checks import Array, check_rows, equal_rows_text, is_numeric, numbers, row_names
+from softdict._checks import Array, check_rows, equal_rows_text, float_dtype, is_numeric, numbers, row_names
+
+#: Bytes up to which a memory map of floats answers like arrays in memory, to the last bit. A larger one,
+#: which may not fit there, is read part by part, each once.
+WHOLE = 2**28
 
 
 class Entries(NamedTuple):
@@ -45,6 +49,8 @@ class Store:
         """Become these entries. The arrays are shared until the first write in place."""
         self.keys, self.values, self.objects = new.keys, new.values, new.objects
         self.key_shape, self.value_shape, self.mapped = new.key_shape, new.value_shape, mapped
+        exact = all(x.flags.forc and x.dtype == (self.dtype or float_dtype(x)) for x in new[2:4])
+        self.in_parts = mapped and not (exact and new.keys.nbytes + new.values.nbytes <= WHOLE)
         self._numeric: bool | None = any(map(is_numeric, new.names)) if new.names else len(new.keys) > 0
         self.own = new.own and self._numeric
         self.size = self.lent = len(new.keys)  # rows in use; rows seen by others, never written again
@@ -102,8 +108,8 @@ class Store:
         return self._ready
 
     def norms(self) -> Any:
-        """Return the lengths of all keys (n,), kept for the next time; None for a map. O(d) per new key."""
-        if self.mapped:
+        """Return the lengths of all keys (n,), kept for the next time; None where a map is read in parts."""
+        if self.in_parts:
             return None
         keys, known = self.arrays()[0], self.measured
         self._norms[known : len(keys)] = _lengths(keys[known:])
@@ -210,7 +216,7 @@ class Store:
         keys, values = map(np.array, self.arrays())
         own = {"keys": keys, "values": values, "_names": dict(self.names), "mapped": False, "lent": 0}
         own |= {"objects": self.objects and list(self.objects), "_ready": None, "_checked": set()}
-        own |= {"_norms": np.zeros(len(keys)), "measured": 0}
+        own |= {"_norms": np.zeros(len(keys)), "measured": 0, "in_parts": False}
         return {**self.__dict__, **own}
 
     def _check(self) -> None:

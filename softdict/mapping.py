@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict import _checks, display, encoders
+from softdict import _checks, display, encoders, persistence
 from softdict._backend import fits
 from softdict._checks import Array, Masks, Source, brief
 from softdict._store import Store
@@ -226,7 +226,7 @@ class SoftDict:
     Asking costs O(n (d + e)) a query, adding an entry O(d + e) and deleting one O(1), both amortized (but
     O(n) for what follows a deletion where labels are partly numbers).
     Ask: ``[]``, get, lookup, self_attention, at, calibrate, partial. Name: everything that dict has, add,
-    hard, key_vectors, value_vectors.
+    hard, key_vectors, value_vectors. `save` and `load` keep it in a file.
 
     Examples
     --------
@@ -312,6 +312,97 @@ class SoftDict:
         entries, mapped = encoders.read_arrays(sd._store, sd.value_encoder, keys, values, labels, copy)
         if len(entries.keys):
             sd._store.adopt(entries, mapped)
+        return sd
+
+    def save(self, path: Any) -> None:
+        """Write everything into one file, which `load` reads in any process, to the last bit.
+
+        Parameters
+        ----------
+        path : path
+            The name of the file, as it is. One that ends in ``.safetensors`` (extra `safetensors`) can be
+            memory-mapped; any other is an ``.npz`` whatever its name. Nothing is pickled: names and objects
+            are text, numbers, bytes, bools, None, and tuples of them, objects lists and dicts too.
+
+        Raises
+        ------
+        TypeError
+            For names and objects that are anything else, before anything is written.
+        OSError
+            As `open` does, and for what is there but is no regular file.
+
+        Notes
+        -----
+        The file is written beside, under a name like ``.0123456789abcdef.softdict``, then moved into place:
+        a crash leaves the old file or the new one. O(n (d + e)) time, and memory for the names and objects
+        only. Functions and encoders that are not softdict's own are not in the file: `load` asks for them.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from softdict import SoftDict
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = os.path.join(folder.name, "table.npz")
+        >>> SoftDict({0: 10.0, 1: 20.0}, temperature=0.5).save(path)
+        >>> SoftDict.load(path)
+        SoftDict({0.0: 10.0, 1.0: 20.0}, similarity='gaussian', T=0.5)
+        >>> SoftDict({0: {"a set"}}).save(path)
+        Traceback (most recent call last):
+        ...
+        TypeError: the value of 0.0 is or holds {'a set'} (a set), but text, numbers, bytes, ...
+        >>> folder.cleanup()
+        """
+        own = {"encoder": self.encoder, "value_encoder": self.value_encoder}
+        persistence.save(path, self._store, {**self._settings, **own})
+
+    @classmethod
+    def load(cls, path: Any, **settings: Any) -> SoftDict:
+        """Return the SoftDict that `save` wrote: names, order, vectors, dtypes, objects, settings, answers.
+
+        Parameters
+        ----------
+        path : path
+            The file; its first bytes tell of which kind it is.
+        **settings
+            Encoders and settings in place of the saved ones. Functions and encoders that are not softdict's
+            own have to be given; ``encoder=None`` does without.
+
+        Raises
+        ------
+        ValueError
+            For a file that is damaged or is none of softdict's. Nothing in it is run, and no more room is
+            made than it takes itself (some fifty times as much for names and objects).
+        TypeError
+            For a function or an encoder that is to be given.
+        OSError, ImportError
+            As `open` does; where a ``.safetensors`` needs its extra.
+
+        Notes
+        -----
+        Checksums find what has changed by accident. A ``.safetensors`` is not read but mapped: all processes
+        share its pages, and writing is a TypeError that names `copy`. Up to 256 MiB its checksums are
+        compared now, and it answers to the last bit like arrays in memory. A larger one opens at once,
+        checks each part when it is first used (for NaN and infinity, not its checksum) and answers to
+        rounding; its `copy` is in memory. Replace a mapped file by `save`, never write into it.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from softdict import SoftDict
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = os.path.join(folder.name, "lengths.npz")
+        >>> SoftDict({"cat": 1, "horse": 2}, encoder=lambda words: [[len(w)] for w in words]).save(path)
+        >>> SoftDict.load(path)
+        Traceback (most recent call last):
+        ...
+        TypeError: the encoder of this SoftDict was <lambda>, which is no part of softdict, so ...
+        >>> SoftDict.load(path, encoder=None).hard["horse"]
+        2.0
+        >>> folder.cleanup()
+        """
+        store, settings = persistence.load(path, settings)
+        sd = cls(**settings)
+        sd._store = store
         return sd
 
     # ---- settings ------------------------------------------------------------------------------
@@ -402,14 +493,9 @@ class SoftDict:
 
     def _width(self) -> int:
         """Return how wide queries have to be."""
-        d, wanted = self._store.keys.shape[1], widths(self._settings["similarity"])
-        if wanted is None:
-            return int(d)
-        if wanted[1] != d:
-            raise ValueError(
-                f"similarity {self.similarity!r} is for keys of width {wanted[1]}, but width {d} was "
-                "expected, as the keys of this SoftDict have. Transpose W, or set another similarity."
-            )
+        d = self._store.keys.shape[1]
+        wanted = widths(self._settings["similarity"]) or (d, d)
+        _checks.check_width(self.similarity, wanted[1], d)
         return wanted[0]
 
     def _read(self, query: Any, lenient: bool = False) -> Asked:
@@ -421,11 +507,8 @@ class SoftDict:
         return Asked(list(self), keys, False, np.arange(len(keys)))
 
     def _masks(self, asked: Asked, where: Any, bias: Any, exclude_self: bool) -> Masks:
-        if not isinstance(exclude_self, (bool, np.bool_)):
-            raise TypeError(
-                f"exclude_self is {brief(exclude_self)}, but True or False was expected in lookup. "
-                "Use where= to leave out entries of your choice."
-            )
+        hint = "in lookup. Use where= to leave out entries of your choice"
+        _checks.check_flag("exclude_self", exclude_self, hint)
         shape = (len(asked.vectors), len(self)), asked.single
         where = _checks.chosen(where, self.items()) if callable(where) else where
         skip = encoders.own_rows(self._store, asked) if exclude_self else None
@@ -436,7 +519,7 @@ class SoftDict:
         store = self._store
         if store.value_shape is None:
             return self._pick(asked, masks)
-        if store.mapped and not callable(self._settings["weighting"]):
+        if store.in_parts and not callable(self._settings["weighting"]):
             return self._partial(asked, masks).end()
         keys, values = store.arrays()
         value, reached = answer(self._source(asked, keys, values, masks), self._settings, values.dtype)
@@ -466,11 +549,7 @@ class SoftDict:
         return things[0] if asked.single else things, reached
 
     def _cannot_blend(self) -> str:
-        return (
-            f"the values are objects (the first is {brief(next(iter(self.values())))}), but numbers were "
-            "expected in a blend. Give a value_encoder=, pick the best with at(temperature=0), or rank and "
-            "vote with lookup(query).top(k) and .vote()."
-        )
+        return _checks.cannot_blend(next(iter(self.values())))
 
     def _partial(self, asked: Asked, masks: Masks, offset: int = 0) -> Partial:
         store, query, shape, whole = self._store, asked.vectors, self._shape(asked), Partial(None, {})

@@ -18,6 +18,7 @@ from softdict._checks import (
     brief,
     check_bias,
     check_count,
+    check_flag,
     check_number,
     check_where,
     numbers,
@@ -57,11 +58,8 @@ def _grouped(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
 
 def _span(m: int, n: int, causal: Any, window: Any, offset: Any) -> Any:
     """Return the first entry that each query sees, and the first after the last one, (m, 2); None for all."""
-    if not isinstance(causal, (bool, np.bool_)):
-        raise TypeError(
-            f"causal is {brief(causal)}, but True or False was expected in attention. Say how many entries "
-            "come before the first query with offset=."
-        )
+    hint = "in attention. Say how many entries come before the first query with offset="
+    check_flag("causal", causal, hint)
     if window is not None and (not isinstance(window, (tuple, list)) or len(window) != 2):
         raise (ValueError if isinstance(window, (tuple, list)) else TypeError)(
             f"window is {brief(window)}, but a pair (left, right) or None was expected in attention. Say how "

@@ -1626,7 +1626,8 @@ def test_from_arrays_refuses_shapes_that_do_not_fit(keys: Any, values: Any) -> N
 
 @pytest.fixture
 def mapped(tmp_path: Any, monkeypatch: Any) -> Any:
-    """Return a function from an array to a read-only memory map; blocks are small here."""
+    """Return a function from an array to a read-only memory map, read in parts; blocks are small here."""
+    monkeypatch.setattr("softdict._store.WHOLE", 0)
     monkeypatch.setattr(softdict._backend, "budget_mib", 1 / 64)
 
     def to_map(array: Any, name: str) -> Any:
@@ -1703,6 +1704,25 @@ def test_a_map_answers_as_its_copy_in_memory_does(mapped: Any) -> None:
     assert rounded.key_vectors.dtype == np.float32
     assert tuple(keys[7].tolist()) in rounded
     assert repr(over_map)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_small_map_answers_like_arrays_in_memory_to_the_last_bit(dtype: Any, tmp_path: Any) -> None:
+    rng = np.random.default_rng(7)
+    keys, values = rng.normal(size=(900, 40)).astype(dtype), rng.normal(size=(900, 3)).astype(dtype)
+    maps = []
+    for name, array in (("k", keys), ("v", values)):
+        np.save(tmp_path / name, array)
+        maps.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+    queries = rng.normal(size=(50, 40)).astype(dtype)
+    for similarity in ("gaussian", "laplacian", "cosine", "dot", "scaled_dot"):
+        for settings in ({}, {"weighting": "entmax15"}, {"top_k": 3}, {"null_score": -1.0}):
+            over_map, in_memory = (
+                SoftDict.from_arrays(*arrays, similarity=similarity, **settings)
+                for arrays in (maps, (keys, values))
+            )
+            for m in (1, 7, 50):
+                assert over_map[queries[:m]].tobytes() == in_memory[queries[:m]].tobytes()
 
 
 def test_equal_rows_of_a_map_are_found_when_a_name_is_needed(mapped: Any) -> None:

@@ -73,7 +73,8 @@ def test_lengths_are_kept_in_float64(similarity):
     assert sd._store.norms().dtype == np.float64 and sd._store.norms()[-1] > 0
 
 
-def test_a_memory_map_is_not_measured(tmp_path):
+def test_a_large_memory_map_is_not_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr("softdict._store.WHOLE", 0)
     np.save(tmp_path / "keys.npy", np.ones((5, 2)))
     mapped = np.load(tmp_path / "keys.npy", mmap_mode="r")
     sd = SoftDict.from_arrays(mapped, np.arange(5.0), labels="abcde")
