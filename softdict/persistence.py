@@ -226,7 +226,7 @@ def load(path: Any, given: dict[str, Any]) -> tuple[Store, dict[str, Any]]:
     for name, value in settings.items():
         if isinstance(value, _Given) and name not in given:
             raise TypeError(
-                f"the {name} of this SoftDict was {value.name}, which is no part of softdict, so {name}= was "
+                f"the {name} of this SoftDict was {value.name}, which a file does not keep, so {name}= was "
                 f"expected in SoftDict.load({path!r}). Pass it again: load(path, {name}=...)."
             )
     return store, {**settings, **given}
