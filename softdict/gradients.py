@@ -375,7 +375,10 @@ def soft_lookup_vjp(
 def as_given(found: list[Any], given: Any, dtype: Any) -> Gradients:
     """Return gradients in the shapes of what was given (query, keys, values and bias), as `dtype`."""
     heat = float(found.pop(3))
-    arrays: Any = [None if x is None else found.pop(0).reshape(np.shape(x)).astype(dtype)[()] for x in given]
+    with np.errstate(all="ignore"):  # what a narrow dtype cannot hold is infinity
+        arrays: Any = [
+            None if x is None else found.pop(0).reshape(np.shape(x)).astype(dtype)[()] for x in given
+        ]
     query, keys, values, bias = arrays
     return Gradients(query, keys, values, heat, bias)
 
@@ -432,10 +435,17 @@ def check_vjp(
     """
     step = check_number("step", step, lambda x: 0 < x < math.inf, "a number above 0",
                         "in check_vjp. Take 1e-5, where both rounding and curvature are small")  # fmt: skip
-    rng = np.random.default_rng(0 if rng is None else rng)
+    try:
+        rng = np.random.default_rng(0 if rng is None else rng)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"rng is {brief(rng)}, but a Generator, a whole number from 0 or None was expected in check_vjp. "
+            "Directions come from it."
+        ) from None
+    temperature = blend.checked(temperature=settings.pop("temperature", 1.0))["temperature"]
     inputs = {"query": query, "keys": keys, "values": values, "bias": settings.pop("bias", None)}
     inputs = {name: numbers(x, name, np.float64) for name, x in inputs.items() if x is not None}
-    inputs["temperature"] = np.float64(settings.pop("temperature", 1.0))
+    inputs["temperature"] = np.float64(temperature)
 
     def answer(**changed: Any) -> Any:
         return blend.soft_lookup(**{**inputs, **changed}, **settings)

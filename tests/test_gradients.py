@@ -385,3 +385,25 @@ def test_the_answer_is_what_the_gradient_says_to_first_order():
     step = 1e-6 * gradient
     rise = (soft_lookup(query + step, keys, values[:, 0]) - soft_lookup(query - step, keys, values[:, 0]))[0]
     assert rise == pytest.approx(2e-6 * (gradient**2).sum(), rel=1e-6) and rise > 0
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.filterwarnings("error")
+def test_what_a_narrow_dtype_cannot_hold_is_infinity_without_a_warning(dtype):
+    keys, values = np.array([0, 1, 2], dtype), np.array([1, 2, 4], dtype)
+    for options in ({"cotangent": 1e60}, {"cotangent": 1.0, "temperature": 1e-300}):
+        got = soft_lookup_vjp(dtype(0.5), keys, values, **options)
+        assert np.isinf(got.query) and got.query.dtype == dtype
+        assert not any(np.isnan(x).any() for x in got[:4])
+
+
+@pytest.mark.parametrize("rng", ["a", -1, 1.5])
+def test_the_check_refuses_what_gives_no_chance(rng):
+    with pytest.raises(TypeError, match=r"rng is .*, but a Generator, .* was expected in check_vjp. Dir"):
+        check_vjp(0.5, [0.0, 1.0], [1.0, 2.0], rng=rng)
+
+
+@pytest.mark.parametrize("temperature", ["a", 1j, None, True, [1, 2]])
+def test_the_check_refuses_a_temperature_as_the_lookup_does(temperature):
+    with pytest.raises(TypeError, match=r"temperature is .*, but one number of at least 0 was expected"):
+        check_vjp(0.5, [0.0, 1.0], [1.0, 2.0], temperature=temperature)
