@@ -238,6 +238,16 @@ def check_flag(name: str, value: Any, hint: str) -> None:
         raise TypeError(f"{name} is {brief(value)}, but True or False was expected {hint}.")
 
 
+def as_generator(rng: Any, hint: str) -> np.random.Generator:
+    """Return where chance comes from: a Generator, from a seed where that was given."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"rng is {brief(rng)}, but a Generator, a whole number from 0 or None was expected {hint}."
+        ) from None
+
+
 def check_width(similarity: Any, wanted: int, d: int) -> None:
     """Refuse a similarity that is for keys of another width than d."""
     if wanted != d:

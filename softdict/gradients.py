@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softdict import _backend, blend
-from softdict._checks import Array, Call, Floats, Source, arrange, brief, check_number, numbers
+from softdict._checks import Array, Call, Floats, Source, arrange, as_generator, brief, check_number, numbers
 from softdict.scores import NAMED, Block, as_similarity, score_pairs, widths
 from softdict.weights import NAMED as WEIGHTINGS
 from softdict.weights import Entmax, as_weighting, backward, tempered, weigh
@@ -435,13 +435,7 @@ def check_vjp(
     """
     step = check_number("step", step, lambda x: 0 < x < math.inf, "a number above 0",
                         "in check_vjp. Take 1e-5, where both rounding and curvature are small")  # fmt: skip
-    try:
-        rng = np.random.default_rng(0 if rng is None else rng)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"rng is {brief(rng)}, but a Generator, a whole number from 0 or None was expected in check_vjp. "
-            "Directions come from it."
-        ) from None
+    rng = as_generator(0 if rng is None else rng, "in check_vjp. Directions come from it")
     temperature = blend.checked(temperature=settings.pop("temperature", 1.0))["temperature"]
     inputs = {"query": query, "keys": keys, "values": values, "bias": settings.pop("bias", None)}
     inputs = {name: numbers(x, name, np.float64) for name, x in inputs.items() if x is not None}

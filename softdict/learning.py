@@ -17,6 +17,7 @@ from softdict._checks import (
     Floats,
     Masks,
     Source,
+    as_generator,
     brief,
     check_count,
     check_number,
@@ -626,13 +627,7 @@ def _check_learn(learn: Any, known: tuple[str, ...], caller: str) -> list[str]:
 def _starts(first: Arrays, restarts: Any, rng: Any, caller: str) -> list[Arrays]:
     """Return the first start, and others around it."""
     count = check_count("restarts", restarts, f"in {caller}. It is how many more starts to try", 0)
-    try:
-        rng = np.random.default_rng(rng)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"rng is {brief(rng)}, but a Generator, a whole number from 0 or None was expected in {caller}. "
-            "Restarts come from it."
-        ) from None
+    rng = as_generator(rng, f"in {caller}. Restarts come from it")
 
     def moved(name: str, x: Floats) -> Floats:
         return x if name == "temperature" else x + rng.normal(size=x.shape) * _spread(x)
@@ -663,7 +658,7 @@ def _side_by_side(heads: Array) -> Array:
 
 
 def _examples(
-    layer: SelfAttention, sequences: Any, targets: Any, loss: Any, weight: Any
+    layer: SelfAttention, d_out: int, sequences: Any, targets: Any, loss: Any, weight: Any
 ) -> tuple[list[Floats], Any, Any, list[int]]:
     """Return words (n, d_model) of each sequence, targets and weights of all words, and their numbers."""
     words = []
@@ -705,11 +700,6 @@ def _examples(
             )
         together[name] = np.concatenate(rows)
     count = sum(lengths)
-    d_out = (
-        layer.w_o.shape[1]
-        if layer.w_o is not None
-        else layer.w_v.shape[1] * layer.heads // (layer.key_heads or layer.heads)
-    )
     found = together["targets"]
     if loss == "cross_entropy":
         if found.ndim != 1 or not np.isin(found, np.arange(d_out)).all():
@@ -1007,7 +997,9 @@ def fit_attention(
             "fit_attention, since at the ends of the dial nothing depends smoothly on whom a word asks. "
             "Replace it first."
         )
-    words, wanted, weight, lengths = _examples(layer, sequences, targets, loss, sample_weight)
+    heads_out = layer.w_v.shape[1] * layer.heads // (layer.key_heads or layer.heads)
+    d_out = heads_out if layer.w_o is None else layer.w_o.shape[1]
+    words, wanted, weight, lengths = _examples(layer, d_out, sequences, targets, loss, sample_weight)
     measure = _as_loss(loss, wanted, False, weight, "fit_attention")
     ends = np.cumsum([0, *lengths])
     groups = [np.flatnonzero(np.equal(lengths, n)) for n in sorted(set(lengths) - {0})]
@@ -1019,7 +1011,7 @@ def fit_attention(
 
     def objective(learned: Arrays, needed: bool) -> tuple[float, Arrays]:
         trial = replace(layer, **learned)
-        out, seen = np.empty((ends[-1], trial.w_v.shape[1] if trial.w_o is None else trial.w_o.shape[1])), []
+        out, seen = np.empty((ends[-1], d_out)), []
         for x, rows in batches:
             q, k, v = trial.project(x)
             heads = _side_by_side(attention(q, k, v, **sight))

@@ -15,6 +15,7 @@ from softdict._checks import (
     Array,
     Call,
     arrange,
+    as_generator,
     brief,
     check_bias,
     check_count,
@@ -510,7 +511,7 @@ class SelfAttention:
             )
         d, groups = count("width", width, d_model // heads), count("key_heads", key_heads, heads)
         e, d_out = count("value_width", value_width, d), count("d_out", d_out, d_model)
-        rng, dtype = np.random.default_rng(rng), store_dtype(dtype)
+        rng, dtype = as_generator(rng, "in SelfAttention.random. Matrices come from it"), store_dtype(dtype)
         shapes = (d_model, heads * d), (d_model, groups * d), (d_model, groups * e), (heads * e, d_out)
         matrices = [(rng.normal(size=shape) / math.sqrt(shape[0])).astype(dtype) for shape in shapes]
         return cls(*matrices, heads=heads, key_heads=key_heads, **settings)

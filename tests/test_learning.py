@@ -863,3 +863,14 @@ def test_the_bandwidth_is_no_worse_than_statsmodels(curve):
         np.mean((sd.at(temperature=t)[grid] - curve(grid)) ** 2) for t in (new.temperature, theirs**2)
     )
     assert ours <= 1.25 * other + 1e-3
+
+
+def test_a_layer_without_w_o_learns_with_grouped_heads():
+    rng = np.random.default_rng(0)
+    w_q, w_k, w_v = (rng.normal(size=(3, columns)) for columns in (8, 4, 2))
+    x = rng.normal(size=(6, 5, 3))
+    teacher = SelfAttention(w_q, w_k, w_v, heads=2, key_heads=1)
+    start = SelfAttention(w_q, w_k, w_v + 1, heads=2, key_heads=1)
+    new, result = fit_attention(start, x, teacher(x), learn="w_v", progress=False)
+    assert new(x).shape == (6, 5, 4) and result.fun < 1e-9
+    np.testing.assert_allclose(new.w_v, w_v, atol=1e-4)

@@ -613,3 +613,9 @@ def test_random_shapes_are_torch_s_scaled_dot_product_attention(seed):
         largest = np.abs(query @ np.repeat(key, group, axis=-3).swapaxes(-1, -2)).max() / math.sqrt(d) * 2 + 3
         want = theirs.numpy().reshape(got.shape)
         agree(got, want, tolerance(float, largest, np.abs(value).max()), "torch", list(options))
+
+
+def test_a_random_layer_refuses_what_gives_no_chance():
+    for rng in ("a", -1, 1.5):
+        with pytest.raises(TypeError, match=r"rng is .*, but a Generator, .* in SelfAttention.random. Matr"):
+            SelfAttention.random(3, rng=rng)
