@@ -34,10 +34,11 @@ def score(query: Array, keys: Array, masks: Masks, settings: Any, rescore: Any =
 
     `rescore` finds the pairs whose scores have to be canonical, where a user's similarity may round.
     """
-    similarity = as_similarity(settings["similarity"])
+    similarity, (m, d), n = as_similarity(settings["similarity"]), query.shape, max(len(keys), 1)
     q = np.ascontiguousarray(query, dtype=np.float64)
-    k = np.ascontiguousarray(keys, dtype=np.float64)
-    scores = score_pairs(similarity, q, k)
+    step = _backend.tile_columns(m, n, d) if similarity.canonical else n  # room for few keys at a time
+    parts = (np.ascontiguousarray(keys[j : j + step], dtype=np.float64) for j in range(0, n, step))
+    scores = np.concatenate([score_pairs(similarity, q, k) for k in parts], axis=1)
     if scores.size and any(mask is not None for mask in masks):
         some, each = masks.seen(*scores.shape)
         seen = np.zeros(scores.shape, dtype=bool)
@@ -46,7 +47,7 @@ def score(query: Array, keys: Array, masks: Masks, settings: Any, rescore: Any =
     if not similarity.canonical:
         close = (rescore or _undecided)(scores, masks.bias, settings)
         for i, j in zip(*np.nonzero(close), strict=True):
-            scores[i, j] = similarity.score(q[i : i + 1], k[j : j + 1])[0, 0]
+            scores[i, j] = similarity.score(q[i : i + 1], keys[j : j + 1].astype(np.float64))[0, 0]
     return scores if similarity.bounded else _only_infinite(scores)
 
 
@@ -564,8 +565,7 @@ def explain(query: Array, keys: Array, masks: Masks, settings: Any) -> tuple[Any
     if settings["temperature"] == 0 and settings["null_score"] is not None:
         total[kept.max(axis=1, initial=-math.inf) < settings["null_score"]] = -math.inf
     ranked, left = ranking(kept, masks.bias, settings["temperature"]), (kept > -math.inf).sum(axis=1)
-    order = [row[:count] for row, count in zip(ranked, left, strict=True)]
-    return scores, weights, null_weight, total, order
+    return scores, weights, null_weight, total, [row[:count] for row, count in zip(ranked, left, strict=True)]
 
 
 # ---- partial answers ---------------------------------------------------------------------------

@@ -5,6 +5,7 @@ And what a SoftDict is given to vectors: a query, the keys and values of new ent
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -31,6 +32,9 @@ from softdict._checks import (
     within,
 )
 from softdict._store import Entries, Store
+
+#: How many objects an encoder is given at a time.
+BATCH = 256
 
 
 class OneHot:
@@ -147,7 +151,7 @@ class CharNgrams:
             for word in words:
                 if word not in seen:
                     seen[word] = self._buckets(f" {word} ")
-            np.add.at(vectors[i], np.concatenate([seen[word] for word in words]), 1)
+            vectors[i] = np.bincount(np.concatenate([seen[word] for word in words]), minlength=self.d)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors
 
@@ -171,7 +175,7 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[..., Array]:
     Returns
     -------
     callable
-        From a list of m objects to an array of floats; of another dtype, if that is given after it.
+        From a list of m objects to a new array of floats; of another dtype, if that is given after it.
 
     Raises
     ------
@@ -179,6 +183,11 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[..., Array]:
         For what is no encoder, and for results that hold no real numbers.
     ValueError
         For results of a wrong shape.
+
+    Notes
+    -----
+    The encoder sees each object once, 256 at a time, so that it needs no room for all. What takes more than a
+    second shows a bar on a terminal, where tqdm is installed; ``TQDM_DISABLE=1`` in the environment hides it.
 
     Examples
     --------
@@ -206,6 +215,22 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[..., Array]:
     name = f"{kind} {getattr(encoder, '__name__', type(encoder).__name__)}"
 
     def encode(objects: Sequence[Any], dtype: Any = None) -> Array:
+        result: Array | None = None
+        for at in _shown(range(0, len(objects), BATCH)) if len(objects) > BATCH else [0]:
+            part = some(objects[at : at + BATCH], dtype)
+            if result is None:
+                result = np.empty((len(objects), *part.shape[1:]), part.dtype)
+            if (part.shape[1:], part.dtype) != (result.shape[1:], result.dtype):
+                raise ValueError(
+                    f"the {name} returned {part.dtype} of shape {part.shape} from object {at} on, but "
+                    f"{result.dtype} of shape ({len(part)}, {', '.join(map(str, result.shape[1:]))}) was "
+                    "expected, as for those before. Give every object a vector of one width and dtype."
+                )
+            result[at : at + BATCH] = part
+        assert result is not None
+        return result
+
+    def some(objects: Sequence[Any], dtype: Any) -> Array:
         result = call(list(objects))
         result = result.toarray() if hasattr(result, "toarray") else result  # sparse
         array = numbers(result, f"the result of the {name}", dtype)
@@ -218,6 +243,16 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[..., Array]:
         return array
 
     return encode
+
+
+def _shown(batches: range) -> Iterable[int]:
+    """Go through batches behind a bar, where tqdm is installed and somebody looks at a terminal."""
+    try:
+        from tqdm import tqdm  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        return batches
+    bar: Iterable[int] = tqdm(batches, desc="encode", leave=False, file=sys.stderr, disable=None, delay=1)
+    return bar
 
 
 # ---- a query to vectors ----------------------------------------------------------------------------
@@ -405,10 +440,12 @@ def read_keys(store: Store, encoder: Any, keys: list[Any]) -> Keys:
         dtypes = [float_dtype(np.asarray(key)) if hasattr(key, "dtype") else np.float64 for key in keys]
         rows = _own_vectors(fresh, store.dtype or np.result_type(*dtypes))
     shape = rows.shape[1:] if fresh else store.key_shape
-    new = dict(zip(fresh, rows[:, None] if rows.ndim == 1 else rows, strict=True))
+    vectors = rows[:, None] if rows.ndim == 1 else rows
     if fresh:
         check_key_shape(store, fresh[0], shape)
-    vectors = np.stack([new[name] if name in new else store.keys[known[name]] for name in names])
+    if len(fresh) < len(names):
+        new = dict(zip(fresh, vectors, strict=True))
+        vectors = np.stack([new[name] if name in new else store.keys[known[name]] for name in names])
     return Keys(names, own if fresh else store.own, vectors, shape)
 
 
@@ -428,7 +465,7 @@ def read_entries(store: Store, value_encoder: Any, keys: Keys, values: list[Any]
     """Return checked entries: each name once, in its first position, with its last value."""
     last = {name: i for i, name in enumerate(keys.names)}
     pick, names = list(last.values()), list(last)
-    rows = keys.vectors[pick]
+    rows = keys.vectors if len(pick) == len(keys.names) else keys.vectors[pick]
     check_key_shape(store, names[0], keys.shape)
     _refuse_number_labels(store, names, keys.own, keys.shape)
     _refuse_moved(store, names, rows)
@@ -519,7 +556,7 @@ def read_values(
     """Return values as numbers (m, e), as objects or None, and their shape or None."""
     objects: list[Any] | None = None
     if encoder is not None:
-        array = as_encoder(encoder, rows=False)(values, store.dtype).copy()  # an encoder may reuse its own
+        array = as_encoder(encoder, rows=False)(values, store.dtype)
         objects = values
     elif not (store.objects is None if len(store) else is_value(values[0])):
         return np.empty((len(values), 0)), values, None

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
 import types
 from collections import Counter
 from pathlib import Path
@@ -20,7 +21,7 @@ from hypothesis import given
 from oracle import agree, tolerance
 
 from softdict import SoftDict
-from softdict.encoders import CharNgrams, OneHot, as_encoder
+from softdict.encoders import BATCH, CharNgrams, OneHot, as_encoder
 
 ROOT = Path(__file__).parents[1]
 WORDS = ["cat", "cats", "dog", "a", "", "straße", "日本語", "two words"]
@@ -272,6 +273,68 @@ def test_a_known_name_is_not_encoded_again():
     assert asked == ["ox", "emu"]
 
 
+def test_a_long_list_is_encoded_in_batches_once_and_in_order():
+    asked: list[list[str]] = []
+
+    def watched(words: list[str]) -> Any:
+        asked.append(list(words))
+        return lengths(words)
+
+    words = [f"{i}" for i in range(2 * BATCH + 1)]
+    assert as_encoder(watched)(words).tolist() == lengths(words)
+    assert [len(batch) for batch in asked] == [BATCH, BATCH, 1]
+    assert [word for batch in asked for word in batch] == words
+    values = as_encoder(lambda xs: [int(x) for x in xs], rows=False)(words, np.float32)
+    assert (values.dtype, values.tolist()) == (np.float32, list(range(len(words))))
+    asked.clear()
+    SoftDict(zip(words, words, strict=True), encoder=watched)
+    assert [len(batch) for batch in asked] == [BATCH, BATCH, 1]
+
+
+def test_batches_have_one_width_and_one_dtype():
+    def growing(words: list[str]) -> Any:
+        return np.ones((len(words), 3 if len(words) == BATCH else 2))
+
+    with pytest.raises(
+        ValueError, match=rf"from object {BATCH} on, but float64 of shape \(9, 3\) was expected"
+    ):
+        as_encoder(growing)(["x"] * (BATCH + 9))
+
+    def widening(words: list[str]) -> Any:
+        return np.ones((len(words), 3), np.float32 if len(words) == BATCH else np.float64)
+
+    with pytest.raises(ValueError, match=r"returned float64 of shape .* but float32"):
+        as_encoder(widening)(["x"] * (BATCH + 9))
+    assert as_encoder(widening)(["x"] * (BATCH + 9), np.float64).dtype == np.float64
+
+
+def test_long_lists_show_how_far_they_are(monkeypatch):
+    shown: list[tuple[Any, dict[str, Any]]] = []
+    tqdm = types.ModuleType("tqdm")
+    tqdm.tqdm = lambda batches, **how: shown.append((batches, how)) or batches  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tqdm", tqdm)
+    as_encoder(lengths)(["cat"] * BATCH)
+    assert shown == []
+    assert as_encoder(lengths)(["cat"] * (3 * BATCH)).shape == (3 * BATCH, 2)
+    ((batches, how),) = shown
+    assert len(batches) == 3
+    assert how["disable"] is None  # so that tqdm shows it on a terminal only
+    monkeypatch.setitem(sys.modules, "tqdm", None)  # as if it were not installed
+    assert as_encoder(lengths)(["cat"] * (3 * BATCH)).shape == (3 * BATCH, 2)
+
+
+def test_many_texts_are_stored_without_a_copy():
+    texts = [f"text {i}" for i in range(4000)]
+    tracemalloc.start()
+    try:
+        sd = SoftDict(zip(texts, texts, strict=True), encoder=CharNgrams(), similarity="cosine")
+        assert sd.lookup("text 77").winner == "text 77"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.6 * sd.key_vectors.nbytes  # two copies would be more
+
+
 def test_an_encoder_gets_a_list_of_its_own():
     seen: list[Any] = []
 
@@ -319,6 +382,18 @@ def test_a_vectorizer_of_scikit_learn():
     assert [sd[topic] for topic in topics] == [1, 2, 3]
     assert sd["anonymous function"] == 1
     assert pickle.loads(pickle.dumps(sd))["leave the loop"] == 3
+
+
+def test_a_hashing_vectorizer_of_scikit_learn():
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    encoder = text.HashingVectorizer(
+        n_features=2**10, analyzer="char_wb", ngram_range=(3, 4), dtype=np.float32
+    )
+    topics = [f"{word} topic {i}" for i, word in enumerate(WORDS * 40)]  # some 300: more than one batch
+    sd = SoftDict(zip(topics, topics, strict=True), encoder=encoder, similarity="cosine", temperature=0)
+    assert sd.key_vectors.tolist() == encoder.transform(topics).toarray().tolist()
+    assert sd.key_vectors.dtype == np.float32
+    assert sd["catz topic 0"] == "cat topic 0"
 
 
 def test_sparse_results():
