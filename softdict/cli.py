@@ -1,20 +1,26 @@
-"""The command line: `tour` tells the story, `ask` asks paragraphs a question."""
+"""The command line: `tour` tells the story, `ask` asks paragraphs a question.
+
+An index that `ask` saves is a SoftDict: (place, paragraph) names an entry, (key, encoder) is its value. The
+encoder is made again from that: n-grams are counted in the stored vectors, words in the stored texts.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from softdict import __version__, display
-from softdict.encoders import CharNgrams
+from softdict.encoders import CharNgrams, as_encoder
 from softdict.mapping import SoftDict
 
 # ---- the tour ------------------------------------------------------------------------------------
@@ -104,61 +110,26 @@ def run(source: str, names: dict[str, Any], width: int) -> None:
             print("\n".join(display.wrap(repr(result), width)))
 
 
-# ---- ask -----------------------------------------------------------------------------------------
+# ---- what is asked --------------------------------------------------------------------------------
 
-#: What scores less shares no more than chance and a few letters with the question.
-WEAK = 0.05
-
-#: Words of a question that say nothing about its subject.
-STOP_WORDS = frozenset(
-    "a about an and any are as at be by can could did do does for from had has have how i in is it "
-    "its me my of on or our please should so some that the their them there these they this to was "
-    "we were what when where which who why will with would you your".split()
-)
-
-
-class Encoder:
-    """Weigh the n-grams of texts: those that few of them have count most.
-
-    Like ``CharNgrams()``, but without stop words, damped by a square root, and times the inverse
-    document frequency of each bucket over the texts it was made with.
-
-    Parameters
-    ----------
-    texts : sequence of str
-        Over which to count.
-
-    Examples
-    --------
-    >>> encode = Encoder(["the lambda form", "the class form"])
-    >>> near, far = encode(["lambda", "class"]) @ encode(["what is a lambda?"])[0]
-    >>> bool(near > 5 * far)
-    True
-    """
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._ngrams = CharNgrams(8192)  # so many that hardly two n-grams share a bucket
-        self.vectors = self._damped(texts)
-        having = np.count_nonzero(self.vectors, axis=0)
-        self._rarity = np.log((1 + len(texts)) / (0.5 + having)).astype(np.float32)
-        self.vectors *= self._rarity
-
-    def __call__(self, texts: Sequence[str]) -> Any:
-        """Return vectors (m, d)."""
-        return self._damped(texts) * self._rarity
-
-    def _damped(self, texts: Sequence[str]) -> Any:
-        counts = np.asarray(self._ngrams([_subject(text) for text in texts]), dtype=np.float32)
-        return np.sign(counts) * np.sqrt(np.abs(counts))
-
-
-def _subject(text: str) -> str:
-    words = re.findall(r"\w+", text)
-    return " ".join([w for w in words if w.lower() not in STOP_WORDS] or words) or text
+#: The files of a folder that are read, and those among them with headings.
+TEXTS, TITLED = (".md", ".txt", ".rst"), (".md", ".rst")
 
 
 class Refused(Exception):
     """What the user asked for cannot be done: one line, exit status 2."""
+
+
+class Entry(NamedTuple):
+    """A paragraph."""
+
+    key: str  # what it is about: a topic or a heading; the place where there is none
+    place: str
+    text: str
+
+    def described(self) -> str:
+        """Return what is encoded. A heading says what its paragraphs are about, a file's name need not."""
+        return self.text if self.key == self.place else f"{self.key}: {self.text}"
 
 
 def paragraphs(text: str) -> list[str]:
@@ -170,8 +141,8 @@ def paragraphs(text: str) -> list[str]:
     return [block.strip("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
 
 
-def help_topics() -> list[tuple[str, str]]:
-    """Return Python's own help topics as pairs (topic, paragraph).
+def help_topics() -> list[Entry]:
+    """Return the paragraphs of Python's own help topics.
 
     A heading, a signature, whatever has few words or ends in a colon belongs to what follows. What
     stands in several topics is an entry of the shortest.
@@ -188,83 +159,294 @@ def help_topics() -> list[tuple[str, str]]:
             if len(re.findall(r"\w+", block)) > 5 and not block.endswith(":"):
                 places.setdefault(block, topic)
                 block = ""
-    return [(topic, block) for block, topic in places.items()]
+    return [Entry(topic, f"help({topic!r})", block) for block, topic in places.items()]
 
 
-def read(path: str) -> list[tuple[str, str]]:
-    """Return the paragraphs of a text file as pairs (path:line, paragraph)."""
+def read(path: str) -> list[Entry]:
+    """Return the paragraphs of a text file; those of Markdown under their headings."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise Refused(f"{path} is not a text file: it holds bytes that are not UTF-8") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Refused(f"cannot read {path}: {reason}") from None
+        raise unusable("read", path, error) from None
     if "\0" in text:
         raise Refused(f"{path} is not a text file: it holds zero bytes")
-    found, line = [], 1
-    for part in re.split(r"(\n\s*\n)", text):
-        if part.strip():
-            before = len(part) - len(part.lstrip("\n"))
-            found.append((f"{path}:{line + before}", part.strip("\n")))
-        line += part.count("\n")
+    titled = Path(path).suffix.lower() in TITLED
+    found: list[Entry] = []
+    block: list[str] = []
+    heading, fenced, lines = "", False, [*text.split("\n"), ""]
+    for number, line in enumerate(lines, 1):
+        fence = titled and line.lstrip().startswith(("```", "~~~"))
+        fenced ^= fence  # code between two fences is one block, and its # no heading
+        title, rule = None, False
+        if titled and not fenced and not fence:
+            rule = bool(re.fullmatch(r"([=~^*-])\1{2,}", line.strip()))
+            if rule and len(block) == 1:  # underlines
+                title = block.pop().strip()
+            elif match := re.fullmatch(r" {0,3}#{1,6}\s+(.*?)[\s#]*", line):
+                title = match[1]
+        if title is None and not rule and (line.strip() or fenced) and number < len(lines):
+            block.append(line)
+            continue
+        if any(map(str.strip, block)):
+            place = f"{path}:{number - len(block)}"
+            found.append(Entry(heading or place, place, "\n".join(block).rstrip("\n")))
+        heading, block = heading if title is None else title, []
     if not found:
         raise Refused(f"{path} is empty: there is no paragraph to ask")
     return found
 
 
-def ask(question: str, files: Sequence[str], temperature: float, top: int) -> int:
-    """Show which paragraphs answer a question, and the best of them; return the exit status."""
-    if not question.strip():
-        raise Refused('the question is empty: ask something, such as "what is a lambda?"')
-    question = question.encode("utf-8", "replace").decode()
-    # A topic is a title, and says what its paragraphs are about; the name of a file need not.
-    entries = [entry for path in files for entry in read(path)] if files else help_topics()
-    named = {entry: entry[1] if files else ": ".join(entry) for entry in entries}
-    encode = Encoder(list(named.values()))
-    sd = SoftDict.from_arrays(
-        encode.vectors,
-        [place for place, _ in named],
+def gather(paths: Sequence[str]) -> list[Entry]:
+    """Return the paragraphs of files, and of all texts in folders."""
+    found: list[Entry] = []
+    for path in paths:
+        if not os.path.isdir(path):
+            found += read(path)
+            continue
+        for file in walk(path):
+            try:
+                found += read(file)
+            except Refused as error:  # one of many
+                print(f"softdict: left out: {display.printable(str(error))}", file=sys.stderr)
+    if not found:
+        raise Refused(f"{', '.join(paths)}: no {', '.join(TEXTS)} file with a paragraph to ask in there")
+    return found
+
+
+def walk(folder: str) -> Iterator[str]:
+    """Go through the texts of a folder and the folders in it, but for hidden ones."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise unusable("read", error.filename, error) from None
+
+    for where, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith(".") and name.lower().endswith(TEXTS):
+                yield os.path.join(where, name)
+
+
+def unusable(what: str, path: str, error: Exception) -> Refused:
+    """Return what is said of a path that cannot be read or written."""
+    return Refused(f"cannot {what} {path}: {getattr(error, 'strerror', None) or error}")
+
+
+# ---- encoders --------------------------------------------------------------------------------------
+
+#: Words of a question that say nothing about its subject.
+STOP_WORDS = frozenset(
+    "a about an and any are as at be by can could did do does for from had has have how i in is it "
+    "its me my of on or our please should so some that the their them there these they this to was "
+    "we were what when where which who why will with would you your".split()
+)
+
+
+def width(count: int) -> int:
+    """Return how many numbers a text gets: with so many hardly two n-grams share a bucket; 1 GiB for all."""
+    return max(1, min(8192, 2**28 // max(count, 1)))
+
+
+class Encoder:
+    """Weigh the n-grams of texts: those that few of them have count most.
+
+    Like ``CharNgrams()``, but without stop words, damped by a square root, and times the inverse
+    document frequency of each bucket over the texts it was made with.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Over which to count.
+    vectors : array (n, d), optional
+        What was made of these texts before, in which to count instead.
+
+    Examples
+    --------
+    >>> encode = Encoder(["the lambda form", "the class form"])
+    >>> near, far = encode(["lambda", "class"]) @ encode(["what is a lambda?"])[0]
+    >>> bool(near > 5 * far)
+    True
+    """
+
+    def __init__(self, texts: Sequence[str], vectors: Any = None) -> None:
+        self._ngrams = CharNgrams(width(len(texts)) if vectors is None else vectors.shape[1])
+        self.vectors = as_encoder(self._damped)(texts) if vectors is None else vectors
+        having = np.count_nonzero(self.vectors, axis=0)
+        self._rarity = np.log((1 + len(texts)) / (0.5 + having)).astype(np.float32)  # above 0
+        if vectors is None:
+            self.vectors *= self._rarity
+
+    def __call__(self, texts: Sequence[str]) -> Any:
+        """Return vectors (m, d)."""
+        return self._damped(texts) * self._rarity
+
+    def _damped(self, texts: Sequence[str]) -> Any:
+        return np.sqrt(self._ngrams([_subject(text) for text in texts]).astype(np.float32))
+
+
+def _subject(text: str) -> str:
+    words = re.findall(r"\w+", text)
+    return " ".join([w for w in words if w.lower() not in STOP_WORDS] or words) or text
+
+
+def tfidf(texts: Sequence[str]) -> Any:
+    """Return scikit-learn's vectorizer of words, fitted to texts."""
+    try:
+        from sklearn.feature_extraction.text import TfidfVectorizer  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise Refused('--encoder tfidf needs scikit-learn: pip install "softdict[text]"') from None
+    encoder = TfidfVectorizer(
+        sublinear_tf=True, stop_words=sorted(STOP_WORDS), max_features=width(len(texts)), dtype=np.float32
+    )
+    try:
+        return encoder.fit(texts)
+    except ValueError:
+        raise Refused("--encoder tfidf found no word to count: try --encoder ngram") from None
+
+
+def minilm() -> Any:
+    """Return the sentence encoder of examples/real_transformer.py; an installed softdict has a copy."""
+    here = Path(__file__).parent
+    pages = here / "data" / "real_transformer.py", here.parent / "examples" / "real_transformer.py"
+    page = next(filter(Path.is_file, pages), None)
+    spec = page and spec_from_file_location("real_transformer", page)
+    if not spec or not spec.loader:
+        raise Refused(
+            "--encoder minilm needs examples/real_transformer.py, which is not here: install softdict"
+        )
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        return module.load()
+    except (FileNotFoundError, ValueError) as error:
+        raise Refused(" ".join(str(error).split())) from None
+
+
+#: From texts, and perhaps the vectors that were made of them before, to an encoder.
+ENCODERS: dict[str, Callable[..., Any]] = {
+    "ngram": Encoder,
+    "tfidf": lambda texts, _=None: tfidf(texts),
+    "minilm": lambda *_: minilm(),
+}
+
+
+# ---- ask -----------------------------------------------------------------------------------------
+
+#: What scores less shares no more than chance and a few letters with the question.
+WEAK = 0.05
+
+
+def indexed(entries: Sequence[Entry], kind: str) -> SoftDict:
+    """Return a SoftDict of paragraphs."""
+    named = {(entry.place, entry.text): entry for entry in entries}
+    texts = [entry.described() for entry in named.values()]
+    encoder = ENCODERS[kind](texts)
+    return SoftDict.from_arrays(
+        encoder.vectors if isinstance(encoder, Encoder) else as_encoder(encoder)(texts),
+        [(entry.key, kind) for entry in named.values()],
         labels=list(named),
         copy=False,
-        encoder=encode,
+        encoder=encoder,
         similarity="cosine",
-        temperature=temperature,
-        top_k=top,
     )
+
+
+def loaded(path: str) -> SoftDict:
+    """Return a SoftDict that `indexed` has made, from its file."""
+    try:
+        sd = SoftDict.load(path, encoder=None)
+    except OSError as error:
+        raise unusable("read", path, error) from None
+    except (ValueError, ImportError, TypeError) as error:
+        raise Refused(str(error)) from None
+    try:
+        entries = [Entry(key, place, text) for (place, text), (key, _) in sd.hard.items()]
+        (kind,) = {kind for _, kind in sd.hard.values()}
+        encoder = ENCODERS[kind]([entry.described() for entry in entries], sd.key_vectors)
+        fits = as_encoder(encoder)(["?"]).shape[1:] == sd.key_vectors.shape[1:]
+    except (KeyError, TypeError, ValueError):
+        raise Refused(f"{path} is no index that softdict ask --save has made") from None
+    if not fits:
+        raise Refused(f"{path} was made with another version of its encoder, {kind}: save it again")
+    sd.encoder = encoder
+    return sd
+
+
+def ask(chosen: argparse.Namespace) -> int:
+    """Show which paragraphs answer a question, and the best of them; return the exit status."""
+    if not chosen.question.strip():
+        raise Refused('the question is empty: ask something, such as "what is a lambda?"')
+    question = chosen.question.encode("utf-8", "replace").decode()
+    if chosen.load is not None:
+        if chosen.files or chosen.encoder:
+            raise Refused("--load brings its paragraphs and its encoder: leave out FILE and --encoder")
+        sd = loaded(chosen.load)
+    else:
+        sd = indexed(gather(chosen.files) if chosen.files else help_topics(), chosen.encoder or "ngram")
+    if chosen.save is not None:
+        try:
+            sd.save(chosen.save)
+        except OSError as error:
+            raise unusable("write", chosen.save, error) from None
+        except ImportError as error:
+            raise Refused(str(error)) from None
+    sd = sd.at(similarity="cosine", temperature=chosen.temperature, top_k=chosen.top)
     why = sd.lookup(question)
-    best = why.top(top)
-    if best[0].score < WEAK:
+    best = why.top(chosen.top) if why.scores.max() >= WEAK else []
+    if chosen.json:
+        print(as_json(question, best, float(why.effective)))
+    elif best:
+        show(question, best, why, sd)
+    else:
         print(f"none of {len(sd)} paragraphs has much in common with the question")
-        return 1
+    return 0 if best else 1
+
+
+def as_json(question: str, best: Sequence[Any], effective: float) -> str:
+    """Return an answer for other programs."""
+    entries = [
+        {"key": match.value[0], "place": match.key[0], "value": match.key[1]}
+        | {"score": float(match.score), "weight": float(match.weight)}
+        for match in best
+    ]
+    winner = entries[0]["key"] if entries else None
+    answer = {"question": question, "winner": winner, "effective": effective if entries else 0.0}
+    return json.dumps(answer | {"entries": entries}, indent=1)
+
+
+def show(question: str, best: Sequence[Any], why: Any, sd: SoftDict) -> None:
+    """Print the highlighter, and the best paragraph."""
+    # All that share the answer are among the best. Of a place without a heading, the folder is left out.
+    names = {x.value: Path(x.key[0]).name if x.value[0] == x.key[0] else x.value[0] for x in best}
     votes = [  # sums of shares, without their rounding errors
-        f"{Path(place).name} {display.percent(round(share, 12) or share)}"
-        for place, share in why.vote().items()
+        f"{names[value]} {display.percent(round(share, 12) or share)}"
+        for value, share in why.vote().items()
         if share
     ]
     votes = [*votes[:3], "..."] if len(votes) > 3 else votes
     print(
         display.highlighter(
             question,
-            [f"{Path(match.value).name}: {' '.join(match.key[1].split())}" for match in best],
+            [f"{names[match.value]}: {' '.join(match.key[1].split())}" for match in best],
             [match.score for match in best],
             [match.weight for match in best],
             None,
             order=range(len(best)),
             similarity=sd.similarity,
             temperature=sd.temperature,
-            hard=Path(best[0].value).name,
+            hard=names[best[0].value],
             soft=", ".join(votes),
             effective=float(why.effective),
             count=len(sd),
-            limit=top,
+            limit=len(best),
         )
     )
     width, color = display.terminal()
-    print("\n" + display.paint(display.label(best[0].value, width), display.BOLD, color))
-    for line in dedent(best[0].key[1].expandtabs()).splitlines():
+    place, text = best[0].key
+    print("\n" + display.paint(display.label(place, width), display.BOLD, color))
+    for line in dedent(text.expandtabs()).splitlines():
         print("\n".join(display.wrap(display.printable(line), width)))
-    return 0
 
 
 # ---- the command line ------------------------------------------------------------------------------
@@ -306,6 +488,17 @@ def count(text: str) -> int:
     return value
 
 
+def index_file(text: str) -> str:
+    """Read the name of an index to save, which no text has: --save shall not replace one.
+
+    >>> index_file("notes.npz")
+    'notes.npz'
+    """
+    if not text.lower().endswith((".npz", ".safetensors")):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .npz or .safetensors, as an index does")
+    return text
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     whole = Parser(
@@ -319,7 +512,7 @@ def parser() -> argparse.ArgumentParser:
         help="look a question up, softly, in text files or in Python's own help",
         description="Look a question up, softly: every paragraph answers, in the share that its "
         "likeness to the question gives it. Likeness counts the n-grams that a paragraph shares "
-        "with the question, rare ones most: it knows letters, not meanings.",
+        "with the question, rare ones most: it knows letters, not meanings. --encoder minilm knows some.",
         epilog='example: softdict ask "how do I write an anonymous function?"',
     )
     asker.add_argument("question", metavar="QUESTION", help="in quotes")
@@ -328,8 +521,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         nargs="*",
         default=[],
-        help="UTF-8 text, its paragraphs set apart by blank lines; without any, Python's own help",
+        help="UTF-8 text, its paragraphs set apart by blank lines, under headings in Markdown; or a "
+        "folder of .md, .txt and .rst files; without any, Python's own help",
     )
+    asker.add_argument(
+        "--encoder",
+        choices=list(ENCODERS),
+        help="ngram counts letters (the default), tfidf words (scikit-learn), minilm is a sentence encoder",
+    )
+    files = asker.add_mutually_exclusive_group()
+    files.add_argument("--save", metavar="PATH", type=index_file, help="keep the index: .npz or .safetensors")
+    files.add_argument("--load", metavar="PATH", help="ask an index that was saved, in place of files")
+    asker.add_argument("--json", action="store_true", help="print the answer for other programs")
     asker.add_argument(
         "--top", metavar="K", type=count, default=8, help="how many entries share the answer (8)"
     )
@@ -375,7 +578,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = parser().parse_args(argv)
         if chosen.command == "ask":
-            status = ask(chosen.question, chosen.files, chosen.temperature, chosen.top)
+            status = ask(chosen)
         else:
             tour()
         print(end="", flush=True)

