@@ -1,7 +1,7 @@
 """The command line: `tour` tells the story, `ask` asks paragraphs a question.
 
-An index that `ask` saves is a SoftDict: (place, paragraph) names an entry, (key, encoder) is its value. The
-encoder is made again from that: n-grams are counted in the stored vectors, words in the stored texts.
+An index that `ask` saves is a SoftDict: its names are (place, paragraph), its values (key, title, encoder).
+The encoder is made again from that: n-grams are counted in the stored vectors, words in the stored texts.
 """
 
 from __future__ import annotations
@@ -123,13 +123,14 @@ class Refused(Exception):
 class Entry(NamedTuple):
     """A paragraph."""
 
-    key: str  # what it is about: a topic or a heading; the place where there is none
+    key: str  # a topic or a heading; the place where there is none
     place: str
     text: str
+    title: str = ""  # says what the paragraph is about, which the name of a file need not
 
     def described(self) -> str:
-        """Return what is encoded. A heading says what its paragraphs are about, a file's name need not."""
-        return self.text if self.key == self.place else f"{self.key}: {self.text}"
+        """Return what is encoded."""
+        return f"{self.title}: {self.text}" if self.title else self.text
 
 
 def paragraphs(text: str) -> list[str]:
@@ -159,7 +160,8 @@ def help_topics() -> list[Entry]:
             if len(re.findall(r"\w+", block)) > 5 and not block.endswith(":"):
                 places.setdefault(block, topic)
                 block = ""
-    return [Entry(topic, f"help({topic!r})", block) for block, topic in places.items()]
+    titles = {topic: text.lstrip().partition("\n")[0] for topic, text in topics.items()}
+    return [Entry(topic, f"help({topic!r})", block, titles[topic]) for block, topic in places.items()]
 
 
 def read(path: str) -> list[Entry]:
@@ -191,7 +193,7 @@ def read(path: str) -> list[Entry]:
             continue
         if any(map(str.strip, block)):
             place = f"{path}:{number - len(block)}"
-            found.append(Entry(heading or place, place, "\n".join(block).rstrip("\n")))
+            found.append(Entry(heading or place, place, "\n".join(block).rstrip("\n"), heading))
         heading, block = heading if title is None else title, []
     if not found:
         raise Refused(f"{path} is empty: there is no paragraph to ask")
@@ -344,7 +346,7 @@ def indexed(entries: Sequence[Entry], kind: str) -> SoftDict:
     encoder = ENCODERS[kind](texts)
     return SoftDict.from_arrays(
         encoder.vectors if isinstance(encoder, Encoder) else as_encoder(encoder)(texts),
-        [(entry.key, kind) for entry in named.values()],
+        [(entry.key, entry.title, kind) for entry in named.values()],
         labels=list(named),
         copy=False,
         encoder=encoder,
@@ -361,8 +363,10 @@ def loaded(path: str) -> SoftDict:
     except (ValueError, ImportError, TypeError) as error:
         raise Refused(str(error)) from None
     try:
-        entries = [Entry(key, place, text) for (place, text), (key, _) in sd.hard.items()]
-        (kind,) = {kind for _, kind in sd.hard.values()}
+        entries = [Entry(key, place, text, title) for (place, text), (key, title, _) in sd.hard.items()]
+        (kind,) = {kind for *_, kind in sd.hard.values()}
+        if not all(isinstance(part, str) for entry in entries for part in entry):
+            raise TypeError("text")
         encoder = ENCODERS[kind]([entry.described() for entry in entries], sd.key_vectors)
         fits = as_encoder(encoder)(["?"]).shape[1:] == sd.key_vectors.shape[1:]
     except (KeyError, TypeError, ValueError):
@@ -417,8 +421,8 @@ def as_json(question: str, best: Sequence[Any], effective: float) -> str:
 
 def show(question: str, best: Sequence[Any], why: Any, sd: SoftDict) -> None:
     """Print the highlighter, and the best paragraph."""
-    # All that share the answer are among the best. Of a place without a heading, the folder is left out.
-    names = {x.value: Path(x.key[0]).name if x.value[0] == x.key[0] else x.value[0] for x in best}
+    # All that share the answer are among the best. Of a place that is the key, the folder is left out.
+    names = {x.value: x.value[0] if x.value[1] else Path(x.value[0]).name for x in best}
     votes = [  # sums of shares, without their rounding errors
         f"{names[value]} {display.percent(round(share, 12) or share)}"
         for value, share in why.vote().items()

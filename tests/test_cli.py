@@ -202,7 +202,8 @@ def test_help_topics_are_paragraphs():
     assert len({entry.text for entry in entries}) == len(entries)
     assert any(entry.key == "lambda" and "anonymous" in entry.text for entry in entries)
     assert not any(re.search(r"^[*=-]{4,}$", entry.text, re.MULTILINE) for entry in entries)
-    assert entries[0].place == f"help({entries[0].key!r})"
+    assert all(entry.place == f"help({entry.key!r})" and entry.title for entry in entries)
+    assert {entry.title for entry in entries if entry.key == "lambda"} == {"Lambdas"}
 
 
 # ---- files, folders, headings ---------------------------------------------------------------------
@@ -368,12 +369,15 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
     (tmp_path / "no texts").mkdir()
     (tmp_path / "no texts" / "code.py").write_text("pass", encoding="utf-8")
     SoftDict({1: 2}).save(tmp_path / "foreign.npz")
+    lying = {("a", 3): ("b", "c", "ngram"), ("a", 4): ("b", "c", "ngram")}
+    SoftDict(lying, encoder=lambda names: [[name[1]] for name in names]).save(tmp_path / "lying.npz")
     (tmp_path / "broken.npz").write_bytes(b"PK\3\4 broken")
     cases = [
         (["ask", "q", tmp_path / "missing.txt"], "cannot read .*missing.txt: No such file"),
         (["ask", "q", tmp_path / "no texts"], "no texts: no .md, .txt, .rst file with a paragraph"),
         (["ask", "q", "--load", tmp_path / "missing.npz"], "cannot read .*missing.npz: No such file"),
         (["ask", "q", "--load", tmp_path / "foreign.npz"], "foreign.npz is no index that softdict ask"),
+        (["ask", "q", "--load", tmp_path / "lying.npz"], "lying.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "broken.npz"], "broken.npz' is damaged, or no file of softdict"),
         (["ask", "q", "--load", poems], "poems.txt' is damaged, or no file of softdict"),
         (["ask", "q", poems, "--load", tmp_path / "foreign.npz"], "leave out FILE and --encoder"),
