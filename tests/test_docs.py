@@ -87,6 +87,27 @@ def test_every_block_runs(page, tmp_path, monkeypatch):
     assert count or page.is_relative_to(PROSE), "nothing on this page is run"
 
 
+SHELL = {
+    name_of(page): "".join(code.source for code in blocks(page.read_text("utf-8")) if code.language == "bash")
+    for page in (ROOT / "docs").rglob("*.md")
+}  # those of README are run by .ci/run
+
+
+@pytest.mark.parametrize("page", [page for page, source in SHELL.items() if source])
+def test_every_shell_block_runs(page, tmp_path):
+    command = f'set -eu; softdict() {{ "{sys.executable}" -m softdict "$@"; }}\n' + SHELL[page]
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
 def test_pages_are_found():
     assert {"README.md", "docs/index.md", "docs/glossary.md", "docs/how-it-works.md"} <= set(
         map(name_of, PAGES)

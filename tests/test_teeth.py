@@ -258,6 +258,7 @@ def copy_to(folder):
     return folder
 
 
+@pytest.mark.teeth
 def test_without_a_fault_a_copy_passes(tmp_path):
     tests = sorted({test for *_, test in FAULTS.values() if test not in (ORACLE, PAIR, "test_partials.py")})
     status, text = run_copy(copy_to(tmp_path), tests)
@@ -280,6 +281,7 @@ def runs(tmp_path_factory):
         yield {name: pool.submit(with_fault, *fault) for name, fault in FAULTS.items()}
 
 
+@pytest.mark.teeth
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(fault, runs):
     status, text = runs[fault].result()
