@@ -76,11 +76,12 @@ class Store:
             self._names.update(names)
         return self._names
 
-    def first_names(self, count: int) -> list[Hashable]:
-        """Return the first names, without reading a whole map for them."""
-        if self.size and not self._names:
-            return row_names(self.read(0, count)[0], self.key_shape)
-        return list(islice(self._names, count))
+    def first(self, count: int) -> list[tuple[Hashable, Any]]:
+        """Return the first names and values, without reading a whole map for them."""
+        self.sweep()
+        unread = self.size and not self._names
+        names = row_names(self.read(0, count)[0], self.key_shape) if unread else islice(self._names, count)
+        return [(name, self.value(row)) for row, name in enumerate(names)]
 
     def read(self, start: int, stop: int) -> tuple[Array, Array]:
         """Return some rows of keys and values; those of a map are converted and checked here."""

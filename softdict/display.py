@@ -1,11 +1,12 @@
-"""Text for the terminal from plain arrays: the highlighter of one lookup, the matrix of many.
+"""Text and HTML from plain arrays: the highlighter of one lookup, the matrix of many, the entries.
 
 What is shown is what was returned, rounded so that it stays true: 100% only where it is all, <0.1%
-where it is little but not nothing. What a key or a value holds can never move the cursor.
+where it is little but not nothing. What a key or a value holds can never move the cursor, or become markup.
 """
 
 from __future__ import annotations
 
+import html
 import math
 import os
 import reprlib
@@ -18,6 +19,12 @@ from typing import Any
 import numpy as np
 
 BOLD, DIM, INK = "1", "2", "33"
+
+#: How columns of HTML look: text, and bars in a color that can be seen on white and on black.
+COLUMNS = {"t": "text-align:left", "b": "text-align:left;color:#b87000"}
+
+#: The text of a cell, and how much ink it gets, in [0, 1].
+Cell = tuple[str, float]
 
 # ---- text that fits ----------------------------------------------------------------------------
 
@@ -269,6 +276,7 @@ def highlighter(
     width: int | None = None,
     color: bool | None = None,
     limit: int = 12,
+    as_html: bool = False,
 ) -> str:
     """Show one lookup as a highlighter would: much ink on what answers much.
 
@@ -301,11 +309,14 @@ def highlighter(
         By default where standard output is a terminal, NO_COLOR is not set and TERM is not "dumb".
     limit : int
         How many entries get a line of their own.
+    as_html : bool
+        Whether to return a table for a notebook, which says the same, instead of lines.
 
     Returns
     -------
     str
-        Lines without a line end at the last. Percentages say 100% and 0% only where that is exact.
+        Lines without a line end at the last, or HTML as `markup` returns it. Percentages say 100% and 0%
+        only where that is exact.
 
     Raises
     ------
@@ -330,31 +341,45 @@ def highlighter(
     hard: 4   soft: 5
     rests on 1.75 of 2 entries
     """
-    width, color = terminal(width, color)
     n = len(keys) if count is None else count
     shown = list(order[: len(order) if len(order) == limit + 1 else limit])
-    lines = [paint(line, BOLD, color) for line in _title(query, n, similarity, temperature, width)]
     rows = [(label(keys[j], 60), values, number(scores[j]), float(weights[j]), j) for j in shown]
     if null_weight > 0:
         rows.append(("(nothing matches)", None, "", null_weight, -1))
-    lines += _rows(rows, width, color) if rows else []
 
-    rest, out = order[len(shown) :], n - len(order)
+    notes, rest, out = [], order[len(shown) :], n - len(order)
     if len(rest):
         share = percent(_sum(np.asarray(weights)[np.asarray(rest)]))
-        lines.append(f"... and {len(rest)} more {_entries(len(rest))} share {share}")
+        notes.append(f"... and {len(rest)} more {_entries(len(rest))} share {share}")
     if out > 0:
-        lines.append(f"{_entries(out, True)} take{'s' if out == 1 else ''} no part")
-    lines += [paint(line, BOLD, color) for line in _side_by_side(hard, soft, width)]
-    lines += wrap(_resting(effective, n), width)
-    return "\n".join(line if "\x1b" in line else clip(line, width) for line in lines)
-
-
-def _title(query: Any, n: int, similarity: Any, temperature: float, width: int) -> list[str]:
+        notes.append(f"{_entries(out, True)} take{'s' if out == 1 else ''} no part")
     ask = f"asks {_entries(n, True)} ({named(similarity)}, T = {number(temperature)})"
+    if as_html:
+        valued = values is not None
+        table: list[list[Cell]] = [[(x, 0) for x in ("entry", *["value"] * valued, "score", "share")]]
+        for key, held, score, weight, j in rows:
+            value = [(short(held[j], 60) if held is not None else "", weight)] * valued
+            table.append(
+                [(key, weight), *value, *((text, 0) for text in (score, percent(weight), ink(weight, 12)))]
+            )
+        answers = [*side_by_side(hard, soft, 120), resting(effective, n)]
+        return markup(
+            f"{label(query, 120)} {ask}",
+            table if rows else [],
+            [*notes, *answers],
+            "t" + "t" * valued + "nnb",
+        )
+
+    width, color = terminal(width, color)
     asker = label(query, width)
     whole = f"{asker} {ask}"
-    return [whole] if columns(whole) <= width else [asker, *wrap(ask, width)]
+    title = [whole] if columns(whole) <= width else [asker, *wrap(ask, width)]
+    lines = [paint(line, BOLD, color) for line in title]
+    lines += _rows(rows, width, color) if rows else []
+    lines += notes
+    lines += [paint(line, BOLD, color) for line in side_by_side(hard, soft, width)]
+    lines += wrap(resting(effective, n), width)
+    return "\n".join(line if "\x1b" in line else clip(line, width) for line in lines)
 
 
 def _entries(n: int, counted: bool = False) -> str:
@@ -391,7 +416,7 @@ def _rows(rows: list[tuple[str, Any, str, float, int]], width: int, color: bool)
     return lines
 
 
-def _side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
+def side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
     """Put the hard answer beside the soft one, or below each other where that is too narrow."""
     blend = "no blend" if soft is None else soft
     left, right = label(hard, width), label(blend, width)
@@ -404,7 +429,7 @@ def _side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
     return [f"hard: {left}   soft: {right}"]
 
 
-def _resting(effective: float, n: int) -> str:
+def resting(effective: float, n: int) -> str:
     """Say on how many entries an answer rests, and what to do where that is too many or one."""
     said = f"rests on {number(effective)} of {_entries(n, True)}"
     if n < 8 or not effective:
@@ -447,7 +472,8 @@ def matrix(
     *,
     null_weight: Any = None,
     width: int | None = None,
-    limit: int = 12,
+    limit: int | None = None,
+    as_html: bool = False,
 ) -> str:
     """Show a batch of lookups: the query asks (down), the entry answers (across).
 
@@ -465,14 +491,16 @@ def matrix(
         The shares of the silent entry; a column of their own where any is above 0.
     width : int, optional
         Terminal columns, by default those of the terminal, or 80. No line is wider.
-    limit : int
-        How many rows, and at most how many columns, are shown.
+    limit : int, optional
+        How many rows, and at most how many columns, are shown; by default 12, in HTML 16.
+    as_html : bool
+        Whether to return a table for a notebook instead of lines.
 
     Returns
     -------
     str
-        Sums are over all rows and columns, those left out ('...') too; a row's sum counts the
-        silent entry, so it is 1, or 0 for a query that reached nothing.
+        Lines, or HTML as `markup` returns it. Sums are over all rows and columns, those left out ('...')
+        too; a row's sum counts the silent entry, so it is 1, or 0 for a query that reached nothing.
 
     Raises
     ------
@@ -493,49 +521,158 @@ def matrix(
     animal  0.250   0.750    1
     sum     0.350    1.65    2
     """
-    width, _ = terminal(width)
     weights = np.asarray(weights, dtype=np.float64)
     if weights.ndim != 2:
         raise ValueError(
             f"weights has {weights.ndim} axes, but (m, n) was expected in a matrix of lookups. "
             "Give one row a query."
         )
+    width, limit = terminal(width)[0], limit or (16 if as_html else 12)
     m, n = weights.shape
     null = np.zeros(m) if null_weight is None else np.asarray(null_weight)
     queries = list(queries)
     rows = list(range(m if m <= limit + 1 else limit))
-    names = [label(queries[i], max(6, width // 4)) for i in rows]
-    names_width = min(max(map(columns, [*names, "sum"])), max(width // 4, 3))
+    name_width, key_width = (30, 16) if as_html else (max(6, width // 4), 8)
+    dots: list[Cell] = [("...", 0)]
 
-    def column(head: str, cells: list[str], total: str) -> list[str]:
-        if m > len(rows):
-            cells = [*cells, "..."]
-        cells = [head, *cells, total]
-        size = max(map(columns, cells))
-        return [pad(cell, size, right=True) for cell in cells]
+    def column(head: str, cells: Iterable[Cell], total: str) -> list[Cell]:
+        return [(head, 0), *cells, *dots * (m > len(rows)), (total, 0)]
 
-    first = ["", *names, *(["..."] if m > len(rows) else []), "sum"]
-    left = [pad(cell, names_width) for cell in first]
-    sums = [_sum([*weights[i], null[i]], 6) for i in range(m)]
-    right = [column("sum", [_decimal(sums[i]) for i in rows], _decimal(_sum(sums, 6)))]
+    def shares(head: str, given: Any) -> list[Cell]:
+        return column(head, [(_decimal(given[i]), given[i]) for i in rows], _decimal(_sum(given, 6)))
+
+    def size(cells: list[Cell]) -> int:
+        return max(columns(text) for text, _ in cells)
+
+    left = column("", [(label(queries[i], name_width), 0) for i in rows], "sum")
+    names_width = min(size(left), max(width // 4, 3))
+    sums = np.array([_sum([*weights[i], null[i]], 6) for i in range(m)])
+    right = [column("sum", [(_decimal(sums[i]), 0) for i in rows], _decimal(_sum(sums, 6)))]
     if (null > 0).any():
-        cells = [_decimal(null[i]) for i in rows]
-        right.insert(0, column("(nothing)", cells, _decimal(_sum(null, 6))))
-    dots = column("...", ["..." for _ in rows], "...")
+        right.insert(0, shares("(nothing)", null))
+    others = column("...", dots * len(rows), "...")
 
-    middle: list[list[str]] = []
-    fixed = names_width + sum(2 + len(c[0]) for c in right)
-    for j in range(min(n, limit)):
-        cells = [_decimal(weights[i, j]) for i in rows]
-        new = column(label(keys[j], 8), cells, _decimal(_sum(weights[:, j], 6)))
-        room = width - fixed - (2 + len(dots[0]) if j < n - 1 else 0)
-        if sum(2 + columns(c[0]) for c in [*middle, new]) > room:
+    middle: list[list[Cell]] = []
+    room = width - names_width - sum(2 + size(c) for c in right)
+    for j in range(n if n <= limit + 1 else limit):
+        new = shares(label(keys[j], key_width), weights[:, j])
+        taken = sum(2 + size(c) for c in [*middle, new, *[others] * (j < n - 1)])
+        if taken > room and not as_html:
             break
         middle.append(new)
-    if len(middle) < n:
-        middle.append(dots)
-    table = ["  ".join(cells).rstrip() for cells in zip(left, *middle, *right, strict=True)]
-    axes = wrap("query asks (down), entry answers (across)", width)
-    more = f"{m} queries, {_entries(n, True)}"
-    cut = [more] if m > len(rows) or len(keys) > len(middle) else []
-    return "\n".join(clip(line, width) for line in [*axes, *table, *cut])
+    cut = [f"{m} queries, {_entries(n, True)}"] if m > len(rows) or n > len(middle) else []
+    middle += [others] * (n > len(middle))
+    table = list(zip(left, *middle, *right, strict=True))
+    axes = "query asks (down), entry answers (across)"
+    if as_html:
+        return markup(axes, table, cut)
+    sizes = [names_width, *map(size, [*middle, *right])]
+    lines = [
+        "  ".join(pad(text, sizes[i], right=i > 0) for i, (text, _) in enumerate(cells)).rstrip()
+        for cells in table
+    ]
+    return "\n".join(clip(line, width) for line in [*wrap(axes, width), *lines, *cut])
+
+
+# ---- the entries -----------------------------------------------------------------------------------
+
+
+def contents(entries: Iterable[tuple[Any, Any]], count: int, similarity: Any, temperature: float) -> str:
+    """Show entries as HTML, for a notebook.
+
+    **Equivalent to:** ``[(key, value) for key, value in entries]``, and how many more there are.
+
+    Parameters
+    ----------
+    entries : iterable of (key, value)
+        Those to show.
+    count : int
+        How many there are.
+    similarity, temperature : object, float
+        The settings that the first line names.
+
+    Returns
+    -------
+    str
+        HTML as `markup` returns it.
+
+    Raises
+    ------
+    TypeError
+        If `entries` are no pairs.
+
+    Notes
+    -----
+    Time and length O(entries given), however long their names and values are.
+
+    Examples
+    --------
+    >>> contents([("cat", 4.0)], 3, "gaussian", 1.0).count("... and 2 more entries")
+    1
+    """
+    table: list[list[Cell]] = [[("entry", 0), ("value", 0)]]
+    table += [[(label(key, 60), 0), (short(value, 60), 0)] for key, value in entries]
+    more = count - len(table) + 1
+    notes = [f"... and {more} more {_entries(more)}"] if more > 0 else []
+    title = f"SoftDict of {_entries(count, True)} ({named(similarity)}, T = {number(temperature)})"
+    return markup(title, table if count else [], notes, "tt")
+
+
+# ---- HTML ------------------------------------------------------------------------------------------
+
+
+def markup(title: str, table: Sequence[Sequence[Cell]], notes: Sequence[str], kinds: str = "t") -> str:
+    """Write a table as HTML, inked by a highlighter.
+
+    **Equivalent to:** one ``<table>`` with `title` as its caption, and a line for each of the notes.
+
+    Parameters
+    ----------
+    title : str
+        What the table shows.
+    table : sequence of rows of (str, float)
+        Texts, and their ink in [0, 1]. The first row and the first column are headers.
+    notes : sequence of str
+        What stands below.
+    kinds : str
+        What the columns hold: "t" for text, "b" for bars; others, and those beyond, numbers.
+
+    Returns
+    -------
+    str
+        One line without scripts, classes or addresses. Text has the color that the page gives it and ink
+        lets the page shine through, so that it can be read on dark and on light, and without any style.
+
+    Raises
+    ------
+    TypeError
+        If a text is none.
+
+    Notes
+    -----
+    Time O(cells). Whatever a text holds is shown and cannot become markup.
+
+    Examples
+    --------
+    >>> "&lt;b&gt;" in markup("shares", [[("<b>", 0.5)]], []), "<b>" in markup("<b>", [], ["<b>"])
+    (True, False)
+    """
+
+    def cell(kind: str, style: str, text: str, share: float = 0) -> str:
+        # At most half covered: text stays legible on the ink in black and in white.
+        ink = f";background:rgba(255,150,0,{max(share / 2, 0.01):.3f})" if share > 0 else ""
+        return f'<{kind} style="padding:.2em .5em;{style}{ink}">{html.escape(text)}</{kind.split()[0]}>'
+
+    rows = ""
+    for i, cells in enumerate(table):
+        row = ""
+        for j, each in enumerate(cells):
+            kind = "td" if i and j else f'th scope="{"row" if i else "col"}"'
+            style = COLUMNS.get(kinds[j : j + 1], "text-align:right")
+            style += ";font-weight:normal" if i else ";border-bottom:1px solid"
+            row += cell(kind, style, *each)
+        rows += f"<tr>{row}</tr>"
+    caption = cell("caption", "text-align:left;caption-side:top;font-weight:bold", title)
+    shown = f'<table style="border-collapse:collapse;white-space:pre">{caption}{rows}</table>'
+    below = "".join(cell("div", "white-space:pre-wrap", note) for note in notes)
+    return f'<div style="overflow-x:auto">{shown}{below}</div>'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy as _copy
 from collections import Counter
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from functools import wraps
+from functools import partialmethod, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -574,16 +574,14 @@ class SoftDict:
     @property
     def key_vectors(self) -> Array:
         """The key vectors (n, *key_shape), read-only, good until the next write."""
-        keys = self._store.lend()[0]
-        return keys.reshape(len(keys), *self._store.key_shape)
+        return self._store.lend()[0].reshape(len(self), *self._store.key_shape)
 
     @property
     def value_vectors(self) -> Array:
         """The values (n, *value_shape), read-only, good until the next write."""
         if self._store.value_shape is None and len(self):
             raise TypeError(self._cannot_blend())
-        values = self._store.lend()[1]
-        return values.reshape(len(values), *(self._store.value_shape or ()))
+        return self._store.lend()[1].reshape(len(self), *(self._store.value_shape or ()))
 
     def add(self, key: Any, key_vector: Any, value: Any) -> None:
         """Store an entry under a label, with its key vector beside it.
@@ -639,11 +637,12 @@ class SoftDict:
     def __repr__(self) -> str:
         return f"SoftDict({self._text()}, similarity={self.similarity!r}, T={self.temperature:g})"
 
+    def _repr_html_(self) -> str:
+        return display.contents(self._store.first(12), len(self), self.similarity, self.temperature)
+
     def _text(self) -> str:
         """Return the first entries as a dict shows them."""
-        n, names = len(self), self._store.first_names(4)
-        self._store.sweep()
-        some = [f"{brief(name)}: {brief(self._store.value(row))}" for row, name in enumerate(names)]
+        n, some = len(self), [f"{brief(name)}: {brief(value)}" for name, value in self._store.first(4)]
         return "{" + ", ".join(some) + (f", ... {n - 4} more" if n > 4 else "") + "}"
 
 
@@ -709,14 +708,14 @@ class Lookup:
         self.value = sd._ask(asked, masks)[0] if blends else None
         self._single, self._order = asked.single, order
         self._values = list(store.objects) if store.objects is not None else store.lend()[1]
-        self._value_shape, self._look = store.value_shape, (sd.similarity, sd.temperature)
+        self._value_shape = store.value_shape
+        self._look = {"similarity": sd.similarity, "temperature": sd.temperature}
         spread = entropy(weights)
         effective = np.where(weights.any(axis=1), np.exp(spread), 0.0)
         winner = [self.keys[row[0]] if len(row) else None for row in order]
         each: list[Any] = [scores, weights, null_weight, logsumexp, spread, effective, winner]
-        self.scores, self.weights, self.null_weight, self.logsumexp, *rest = (
-            [x[0] for x in each] if asked.single else each
-        )
+        each = [x[0] for x in each] if asked.single else each
+        self.scores, self.weights, self.null_weight, self.logsumexp, *rest = each
         self.entropy, self.effective, self.winner = rest
 
     def _stored(self, row: int) -> Any:
@@ -752,15 +751,16 @@ class Lookup:
             votes.append(dict(total.most_common()))
         return votes[0] if self._single else votes
 
-    def __repr__(self) -> str:
+    def __repr__(self, as_html: bool = False) -> str:
         """Return the highlighter, for a batch the matrix of weights."""
+        options = {"null_weight": self.null_weight, "as_html": as_html}
         if not self._single:
             asked = what if isinstance(what := self.queries, list) else list(map(_checks.as_name, what))
-            return display.matrix(asked, self.keys, self.weights, null_weight=self.null_weight)
+            return display.matrix(asked, self.keys, self.weights, **options)
         values, order = [self._stored(j) for j in range(len(self.keys))], self._order[0]
-        similarity, temperature = self._look
         return display.highlighter(
-            self.queries, self.keys, self.scores, self.weights, values, order=order,
-            hard=values[order[0]] if len(order) else None, soft=self.value, effective=float(self.effective),
-            null_weight=float(self.null_weight), similarity=similarity, temperature=temperature,
+            self.queries, self.keys, self.scores, self.weights, values, order=order, soft=self.value,
+            hard=values[order[0]] if len(order) else None, effective=self.effective, **self._look, **options,
         )  # fmt: skip
+
+    _repr_html_ = partialmethod(__repr__, as_html=True)

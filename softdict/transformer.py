@@ -362,6 +362,10 @@ class Lookups(Sequence[Lookup]):
     def __repr__(self) -> str:
         return "\n\n".join(f"head {i} of {len(self)}\n{look!r}" for i, look in enumerate(self))
 
+    def _repr_html_(self) -> str:
+        heads = (f"<div>head {i} of {len(self)}</div>{look._repr_html_()}" for i, look in enumerate(self))
+        return f"<div>{''.join(heads)}</div>"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfAttention:

@@ -3,13 +3,14 @@
 import io
 import re
 import unicodedata
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softdict import display
+from softdict import SelfAttention, SoftDict, display
 
 HOSTILE = [
     "evil\x1b[2J\nkey",
@@ -317,3 +318,162 @@ def test_matrices_of_any_size(m, n):
 def test_a_matrix_has_two_axes():
     with pytest.raises(ValueError, match=r"weights has 1 axes, but \(m, n\) was expected"):
         display.matrix(["q"], ["a"], [1.0])
+
+
+# ---- HTML ------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """Reads a table: its caption, its rows of texts, the ink of its cells, and what stands below."""
+
+    ALLOWED = ("div", "table", "caption", "tr", "th", "td")
+
+    def __init__(self, source):
+        super().__init__()
+        self.rows, self.inks, self.caption, self.notes, self.open = [], [], "", [], []
+        self.feed(source)
+        assert self.open == [], "every tag is closed"
+        assert "\n" not in source
+
+    def handle_starttag(self, tag, attributes):
+        assert tag in self.ALLOWED
+        attributes = dict(attributes)
+        assert set(attributes) <= {"style", "scope"}
+        style = attributes.get("style", "")
+        assert not re.search(r"url|@|expression|nan|inf|var\(", style.replace("inherit", ""))
+        assert not re.search("[<>]", style)
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+            self.inks.append([])
+        if tag in ("th", "td"):
+            assert ("scope" in attributes) == (tag == "th")
+            self.rows[-1].append("")
+            self.inks[-1].append(float((re.findall(r"rgba\(255,150,0,([\d.]+)\)", style) or [0])[0]))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open:
+            raise AssertionError(f"{data!r} stands outside")
+        if self.open[-1] in ("th", "td"):
+            self.rows[-1][-1] += data
+        elif self.open[-1] == "caption":
+            self.caption += data
+        else:
+            self.notes.append(data)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"n": 30, "effective": 29},
+        {"n": 9, "order": [0, 1], "null_weight": 0.25, "soft": None},
+        {"n": 3, "values": None},
+        {"n": 4, "order": [], "weights": np.zeros(4), "hard": None, "effective": 0},
+        {"n": 1, "weights": np.ones(1)},
+    ],
+)
+def test_html_says_what_the_print_says(changes):
+    page, lines = Page(lookup(**changes, as_html=True)), lookup(**changes, width=120).split("\n")
+    assert page.caption == lines[0]
+    assert page.notes == lines[1 + len(page.rows) :]
+    printed = [re.sub("[█-▏]", "", line).split() for line in lines[1 : 1 + len(page.rows)]]
+    assert [re.sub("[█-▏]", "", " ".join(row)).split() for row in page.rows] == printed
+
+
+def test_ink_goes_by_weight_and_the_number_stands_beside_it():
+    weights = np.array([0.6, 0.3, 0.0999, 0.0001, 0.0])
+    page = Page(lookup(5, weights=weights, null_weight=0.5, as_html=True))
+    assert [row[3] for row in page.rows] == ["share", "60.0%", "30.0%", "10.0%", "<0.1%", "0%", "50.0%"]
+    assert [row[0] for row in page.inks[1:]] == [0.3, 0.15, 0.05, 0.01, 0, 0.25]
+    assert page.inks[0] == [0] * 4, "headers have no ink"
+    assert all(row[2:] == [0, 0, 0] for row in page.inks[1:])
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE, "<script>alert(1)</script>", "&amp;", "\"'><b onclick=x>"])
+def test_no_name_or_value_becomes_markup(hostile):
+    class Named:
+        def __repr__(self):
+            return "<img src=x>"
+
+    names = [hostile, Named()] * 10
+    page = Page(lookup(20, query=hostile, keys=names, values=names, hard=hostile, soft=None, as_html=True))
+    assert page.rows[1][0] == display.label(hostile, 60)
+    assert page.rows[2][1] == display.short(Named(), 60)
+    page = Page(display.matrix(names, names, np.eye(20), as_html=True))
+    assert page.rows[1][0] == display.label(hostile, 30)
+    assert page.rows[0][1] == display.label(hostile, 16)
+    page = Page(display.contents(zip(names, names, strict=True), 20, lambda: 0, 1.0))
+    assert page.rows[2] == [display.label(Named(), 60), display.short(Named(), 60)]
+
+
+def test_html_is_capped():
+    names = ["<" * 500] * 400
+    assert len(lookup(400, keys=names, values=names, query=names[0], as_html=True)) < 25_000
+    assert len(display.matrix(names, names, np.full((400, 400), 0.1), as_html=True)) < 60_000
+    page = Page(display.matrix(names, range(400), np.full((400, 400), 1 / 400), as_html=True))
+    assert [len(row) for row in page.rows] == [1 + 16 + 1 + 1] * (1 + 16 + 1 + 1)
+    assert page.notes == ["400 queries, 400 entries"]
+
+
+@pytest.mark.parametrize("m", [0, 1, 17, 18])
+@pytest.mark.parametrize("n", [0, 1, 17, 18])
+def test_the_matrix_in_html_is_that_of_the_print(m, n):
+    weights = np.random.default_rng(m + n).dirichlet(np.ones(n), m) if n else np.zeros((m, 0))
+    null = np.linspace(0, 0.5, m)
+    weights = weights * (1 - null[:, None])
+    page = Page(display.matrix(range(m), range(n), weights, null_weight=null, as_html=True))
+    lines = display.matrix(range(m), range(n), weights, null_weight=null, limit=16, width=400).split("\n")
+    assert page.caption == lines[0] == "query asks (down), entry answers (across)"
+    assert [row[1:] for row in page.rows] == [
+        lines[1].split(),
+        *(x.split()[1:] for x in lines[2 : 1 + len(page.rows)]),
+    ]
+    assert page.notes == lines[1 + len(page.rows) :]
+    assert ("..." in page.rows[0]) == (n == 18)
+    for row, shares in zip(page.rows[1 : 1 + min(m, 16)], weights, strict=False):
+        assert row[-1] == ("1" if n else row[-1])
+        assert [float(x.replace("<", "")) for x in row[1 : 1 + min(n, 16)]] == pytest.approx(
+            shares[:16], abs=1e-3
+        )
+
+
+def test_the_entries_in_html_are_counted():
+    page = Page(display.contents([("cat", 1.0)], 3, "gaussian", 0.5))
+    assert (page.caption, page.notes) == (
+        "SoftDict of 3 entries (gaussian, T = 0.5)",
+        ["... and 2 more entries"],
+    )
+    assert page.rows == [["entry", "value"], ["cat", "1"]]
+    assert Page(display.contents([], 0, "gaussian", 1)).rows == []
+
+
+def test_notebooks_show_what_is_printed(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    sd = SoftDict({0: 10.0, 1: 20.0, 3: 40.0}, null_score=-1)
+    shown = Page(sd._repr_html_())
+    assert shown.rows[1:] == [["0", "10"], ["1", "20"], ["3", "40"]]
+    assert (
+        Page(sd.at(temperature=2).copy()._repr_html_()).caption == "SoftDict of 3 entries (gaussian, T = 2)"
+    )
+    for look in (sd.lookup(0.9), sd.lookup([0.9, 7]), sd.self_attention()):
+        page, printed = Page(look._repr_html_()), repr(look).split("\n")
+        assert [page.caption, *page.notes] == [printed[0], *printed[1 + len(page.rows) :]]
+        rows = [" ".join(row).split() for row in page.rows]
+        assert [row[:3] for row in rows] == [line.split()[:3] for line in printed[1 : 1 + len(rows)]]
+    words = Page(SelfAttention(*[np.eye(2)] * 3, heads=2).lookup(np.eye(2), ["a", "b"])._repr_html_())
+    assert [words.notes, [row[0] for row in words.rows]] == [
+        ["head 0 of 2", "head 1 of 2"],
+        ["", "a", "b", "sum"] * 2,
+    ]
+
+
+def test_a_few_of_many_are_shown_without_reading_a_map(tmp_path):
+    np.save(tmp_path / "keys.npy", np.arange(300.0)[:, None])
+    keys = np.load(tmp_path / "keys.npy", mmap_mode="r")
+    page = Page(SoftDict.from_arrays(keys, keys)._repr_html_())
+    assert len(page.rows) == 13
+    assert page.notes == ["... and 288 more entries"]
