@@ -136,7 +136,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
-def _decimal(share: float) -> str:
+def decimal(share: float) -> str:
     """Write a share of a matrix, or a sum of them."""
     if share == int(share):
         return str(int(share))
@@ -539,7 +539,7 @@ def matrix(
         return [(head, 0), *cells, *dots * (m > len(rows)), (total, 0)]
 
     def shares(head: str, given: Any) -> list[Cell]:
-        return column(head, [(_decimal(given[i]), given[i]) for i in rows], _decimal(_sum(given, 6)))
+        return column(head, [(decimal(given[i]), given[i]) for i in rows], decimal(_sum(given, 6)))
 
     def size(cells: list[Cell]) -> int:
         return max(columns(text) for text, _ in cells)
@@ -547,7 +547,7 @@ def matrix(
     left = column("", [(label(queries[i], name_width), 0) for i in rows], "sum")
     names_width = min(size(left), max(width // 4, 3))
     sums = np.array([_sum([*weights[i], null[i]], 6) for i in range(m)])
-    right = [column("sum", [(_decimal(sums[i]), 0) for i in rows], _decimal(_sum(sums, 6)))]
+    right = [column("sum", [(decimal(sums[i]), 0) for i in rows], decimal(_sum(sums, 6)))]
     if (null > 0).any():
         right.insert(0, shares("(nothing)", null))
     others = column("...", dots * len(rows), "...")
