@@ -245,7 +245,7 @@ def temperature(sd: Any, query: Any, ax: Any = None, *, limit: int = 6) -> list[
     if x[0] <= own <= x[-1]:
         ax.axvline(own, color=GRAY, linewidth=1, zorder=0)
         mark = f" T = {display.number(sd.temperature)} "
-        ax.annotate(mark, (own, 1), (0, -2), xycoords=("data", "axes fraction"), textcoords="offset points",
+        ax.annotate(mark, (own, 1), (0, -4), xycoords=("data", "axes fraction"), textcoords="offset points",
                     color=GRAY, va="top", ha="left" if own < math.sqrt(low * high) else "right")  # fmt: skip
     ax.set(xlabel="temperature T", ylabel="share of the answer", ylim=(-0.03, 1.08))
     asked = f"{_text(query, 40)} asks {n} entr{'y' if n == 1 else 'ies'}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -12,6 +14,8 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from softdict import SelfAttention, SoftDict, fit, fit_temperature, plot, real_head
+
+ROOT = Path(__file__).parents[1]
 
 matplotlib.use("Agg")  # no window
 
@@ -425,3 +429,31 @@ def test_a_search_for_one_temperature_is_drawn_by_temperature():
 def test_no_losses_are_told(losses):
     with pytest.raises(ValueError, match=r"there are no losses in .*, but at least one was expected"):
         plot.training(losses)
+
+
+# ---- the pictures of README and docs -------------------------------------------------------------------
+
+
+def test_the_script_draws_the_pictures_that_are_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    import pictures
+
+    before = pyplot.get_fignums()
+    pictures.main(tmp_path)
+    assert pyplot.get_fignums() == before
+    drawn = {path.name: path for path in tmp_path.iterdir()}
+    kept = {path.name: path for path in (ROOT / "docs" / "pictures").iterdir()}
+    assert set(drawn) == set(kept) == set(re.findall(r"^(\S+):", capsys.readouterr().out, re.M))
+    for name, path in drawn.items():
+        assert pyplot.imread(path).shape == pyplot.imread(kept[name]).shape
+        assert kept[name].stat().st_size < 100_000
+        assert pyplot.imread(kept[name]).std() > 0.05, "it is not blank"
+
+
+def test_every_picture_is_shown_with_words_for_those_who_do_not_see_it():
+    shown = {}
+    for page in (ROOT / "README.md", ROOT / "docs" / "pictures.md"):
+        for words, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            shown.setdefault(Path(target).name, []).append(words)
+    assert set(shown) == {path.name for path in (ROOT / "docs" / "pictures").iterdir()}
+    assert all(len(words.split()) > 10 for found in shown.values() for words in found)
