@@ -226,8 +226,10 @@ def walk(folder: str) -> Iterator[str]:
     for where, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            if not name.startswith(".") and name.lower().endswith(TEXTS):
-                yield os.path.join(where, name)
+            path = os.path.join(where, name)
+            waits = os.path.exists(path) and not os.path.isfile(path)  # perhaps forever: a pipe
+            if not name.startswith(".") and name.lower().endswith(TEXTS) and not waits:
+                yield path
 
 
 def unusable(what: str, path: str, error: Exception) -> Refused:
@@ -365,7 +367,8 @@ def loaded(path: str) -> SoftDict:
     try:
         entries = [Entry(key, place, text, title) for (place, text), (key, title, _) in sd.hard.items()]
         (kind,) = {kind for *_, kind in sd.hard.values()}
-        if not all(isinstance(part, str) for entry in entries for part in entry):
+        tuples = all(isinstance(value, tuple) for value in sd.hard.values())
+        if not tuples or not all(isinstance(part, str) for entry in entries for part in entry):
             raise TypeError("text")
         encoder = ENCODERS[kind]([entry.described() for entry in entries], sd.key_vectors)
         fits = as_encoder(encoder)(["?"]).shape[1:] == sd.key_vectors.shape[1:]

@@ -244,6 +244,15 @@ def test_a_folder_is_walked_and_headings_are_keys(folder, capsys):
     assert re.fullmatch(r"softdict: left out: .*empty\.txt is empty: .*\n", printed.err)
 
 
+def test_a_folder_s_pipes_are_not_waited_for(folder, capsys):
+    entries = cli.gather([str(folder)])
+    os.mkfifo(folder / "pipe.txt")
+    (folder / "gone.txt").symlink_to("nowhere")
+    capsys.readouterr()
+    assert cli.gather([str(folder)]) == entries
+    assert "gone.txt: No such file" in capsys.readouterr().err
+
+
 def test_a_file_that_is_named_twice_is_read_as_one(folder):
     done = run("ask", "zebra", folder, folder / "deeper" / "plain.txt", folder)
     assert "asks 7 entries" in done.stdout
@@ -371,6 +380,8 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
     SoftDict({1: 2}).save(tmp_path / "foreign.npz")
     lying = {("a", 3): ("b", "c", "ngram"), ("a", 4): ("b", "c", "ngram")}
     SoftDict(lying, encoder=lambda names: [[name[1]] for name in names]).save(tmp_path / "lying.npz")
+    lists = {("a", "3"): ["b", "c", "ngram"], ("a", "4"): ["b", "c", "ngram"]}
+    SoftDict(lists, encoder=lambda names: [[int(name[1])] for name in names]).save(tmp_path / "lists.npz")
     (tmp_path / "broken.npz").write_bytes(b"PK\3\4 broken")
     cases = [
         (["ask", "q", tmp_path / "missing.txt"], "cannot read .*missing.txt: No such file"),
@@ -378,6 +389,7 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
         (["ask", "q", "--load", tmp_path / "missing.npz"], "cannot read .*missing.npz: No such file"),
         (["ask", "q", "--load", tmp_path / "foreign.npz"], "foreign.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "lying.npz"], "lying.npz is no index that softdict ask"),
+        (["ask", "q", "--load", tmp_path / "lists.npz"], "lists.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "broken.npz"], "broken.npz' is damaged, or no file of softdict"),
         (["ask", "q", "--load", poems], "poems.txt' is damaged, or no file of softdict"),
         (["ask", "q", poems, "--load", tmp_path / "foreign.npz"], "leave out FILE and --encoder"),
