@@ -174,20 +174,26 @@ def read(path: str) -> list[Entry]:
         raise unusable("read", path, error) from None
     if "\0" in text:
         raise Refused(f"{path} is not a text file: it holds zero bytes")
-    titled = Path(path).suffix.lower() in TITLED
+    kind = Path(path).suffix.lower()
+    titled, underlines = kind in TITLED, "=-" if kind == ".md" else "=~^*-"
     found: list[Entry] = []
     block: list[str] = []
-    heading, fenced, lines = "", False, [*text.split("\n"), ""]
+    heading, fenced, lines = "", "", [*text.split("\n"), ""]
     for number, line in enumerate(lines, 1):
-        fence = titled and line.lstrip().startswith(("```", "~~~"))
-        fenced ^= fence  # code between two fences is one block, and its # no heading
+        fence = kind == ".md" and re.fullmatch(r"\s*(`{3,}(?=[^`]*$)|~{3,})\s*(.*)", line)
+        if fence and not fenced:  # code between two fences is one block, and its # no heading
+            fenced = fence[1]
+        elif fence and fence[1].startswith(fenced) and not fence[2]:
+            fenced = ""
         title, rule = None, False
         if titled and not fenced and not fence:
             rule = bool(re.fullmatch(r"([=~^*-])\1{2,}", line.strip()))
-            if rule and len(block) == 1:  # underlines
+            if rule and len(block) == 1 and line.strip()[0] in underlines:
                 title = block.pop().strip()
-            elif match := re.fullmatch(r" {0,3}#{1,6}\s+(.*?)[\s#]*", line):
-                title = match[1]
+            elif match := re.fullmatch(r" {0,3}#{1,6}\s+(.*)", line):
+                title = match[1].strip()
+                rest = title.rstrip("#")  # closing ones stand apart: # About C#
+                title = title if rest[-1:].strip() else rest.strip()
         if title is None and not rule and (line.strip() or fenced) and number < len(lines):
             block.append(line)
             continue
@@ -226,10 +232,11 @@ def walk(folder: str) -> Iterator[str]:
     for where, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            path = os.path.join(where, name)
-            waits = os.path.exists(path) and not os.path.isfile(path)  # perhaps forever: a pipe
-            if not name.startswith(".") and name.lower().endswith(TEXTS) and not waits:
-                yield path
+            file = os.path.join(where, name)
+            if name.startswith(".") or not name.lower().endswith(TEXTS):
+                continue
+            if os.path.isfile(file) or not os.path.exists(file):  # a pipe has no end; a broken link is told
+                yield file
 
 
 def unusable(what: str, path: str, error: Exception) -> Refused:
@@ -323,7 +330,9 @@ def minilm() -> Any:
     spec.loader.exec_module(module)
     try:
         return module.load()
-    except (FileNotFoundError, ValueError) as error:
+    except FileNotFoundError:
+        raise Refused(f"--encoder minilm needs its weights: {module.COMMAND}") from None
+    except ValueError as error:
         raise Refused(" ".join(str(error).split())) from None
 
 
@@ -367,8 +376,9 @@ def loaded(path: str) -> SoftDict:
     try:
         entries = [Entry(key, place, text, title) for (place, text), (key, title, _) in sd.hard.items()]
         (kind,) = {kind for *_, kind in sd.hard.values()}
-        tuples = all(isinstance(value, tuple) for value in sd.hard.values())
-        if not tuples or not all(isinstance(part, str) for entry in entries for part in entry):
+        whole = all(type(part) is tuple for item in sd.hard.items() for part in item)
+        whole &= sd.key_vectors.ndim == 2 and all(isinstance(part, str) for each in entries for part in each)
+        if not whole:
             raise TypeError("text")
         encoder = ENCODERS[kind]([entry.described() for entry in entries], sd.key_vectors)
         fits = as_encoder(encoder)(["?"]).shape[1:] == sd.key_vectors.shape[1:]
@@ -492,7 +502,7 @@ def count(text: str) -> int:
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return value
+    return min(value, 2**53)  # more than there are
 
 
 def index_file(text: str) -> str:
@@ -583,7 +593,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     status = 0
     try:
-        chosen = parser().parse_args(argv)
+        chosen, rest = (reader := parser()).parse_known_args(argv)
+        if rest and (chosen.command != "ask" or any(x.startswith("-") for x in rest)):
+            reader.error(f"unrecognized arguments: {' '.join(rest)}")
+        if rest:  # FILEs after an option
+            chosen.files = [*chosen.files, *rest]
         if chosen.command == "ask":
             status = ask(chosen)
         else:
@@ -597,6 +611,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:  # the reader has seen enough: keep Python from flushing once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # such as a full disk
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"softdict: cannot write the answer: {error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     except SystemExit as done:  # --help, --version

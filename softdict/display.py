@@ -350,10 +350,10 @@ def highlighter(
     notes, rest, out = [], order[len(shown) :], n - len(order)
     if len(rest):
         share = percent(_sum(np.asarray(weights)[np.asarray(rest)]))
-        notes.append(f"... and {len(rest)} more {_entries(len(rest))} share {share}")
+        notes.append(f"... and {counted(len(rest), 'more ')} share {share}")
     if out > 0:
-        notes.append(f"{_entries(out, True)} take{'s' if out == 1 else ''} no part")
-    ask = f"asks {_entries(n, True)} ({named(similarity)}, T = {number(temperature)})"
+        notes.append(f"{counted(out)} take{'s' if out == 1 else ''} no part")
+    ask = f"asks {counted(n)} ({named(similarity)}, T = {number(temperature)})"
     if as_html:
         valued = values is not None
         table: list[list[Cell]] = [[(x, 0) for x in ("entry", *["value"] * valued, "score", "share")]]
@@ -382,8 +382,9 @@ def highlighter(
     return "\n".join(line if "\x1b" in line else clip(line, width) for line in lines)
 
 
-def _entries(n: int, counted: bool = False) -> str:
-    return f"{n} " * counted + ("entry" if n == 1 else "entries")
+def counted(n: int, more: str = "") -> str:
+    """Write how many entries there are."""
+    return f"{n} {more}{'entry' if n == 1 else 'entries'}"
 
 
 def _rows(rows: list[tuple[str, Any, str, float, int]], width: int, color: bool) -> list[str]:
@@ -431,7 +432,7 @@ def side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
 
 def resting(effective: float, n: int) -> str:
     """Say on how many entries an answer rests, and what to do where that is too many or one."""
-    said = f"rests on {number(effective)} of {_entries(n, True)}"
+    said = f"rests on {number(effective)} of {counted(n)}"
     if n < 8 or not effective:
         return said
     if effective > n / 2:
@@ -560,7 +561,7 @@ def matrix(
         if taken > room and not as_html:
             break
         middle.append(new)
-    cut = [f"{m} queries, {_entries(n, True)}"] if m > len(rows) or n > len(middle) else []
+    cut = [f"{m} queries, {counted(n)}"] if m > len(rows) or n > len(middle) else []
     middle += [others] * (n > len(middle))
     table = list(zip(left, *middle, *right, strict=True))
     axes = "query asks (down), entry answers (across)"
@@ -613,8 +614,8 @@ def contents(entries: Iterable[tuple[Any, Any]], count: int, similarity: Any, te
     table: list[list[Cell]] = [[("entry", 0), ("value", 0)]]
     table += [[(label(key, 60), 0), (short(value, 60), 0)] for key, value in entries]
     more = count - len(table) + 1
-    notes = [f"... and {more} more {_entries(more)}"] if more > 0 else []
-    title = f"SoftDict of {_entries(count, True)} ({named(similarity)}, T = {number(temperature)})"
+    notes = [f"... and {counted(more, 'more ')}"] if more > 0 else []
+    title = f"SoftDict of {counted(count)} ({named(similarity)}, T = {number(temperature)})"
     return markup(title, table if count else [], notes, "tt")
 
 

@@ -220,12 +220,13 @@ def as_encoder(encoder: Any, rows: bool = True) -> Callable[..., Array]:
             part = some(objects[at : at + BATCH], dtype)
             if result is None:
                 result = np.empty((len(objects), *part.shape[1:]), part.dtype)
-            if (part.shape[1:], part.dtype) != (result.shape[1:], result.dtype):
+            if part.shape[1:] != result.shape[1:]:
                 raise ValueError(
-                    f"the {name} returned {part.dtype} of shape {part.shape} from object {at} on, but "
-                    f"{result.dtype} of shape ({len(part)}, {', '.join(map(str, result.shape[1:]))}) was "
-                    "expected, as for those before. Give every object a vector of one width and dtype."
+                    f"the {name} returned shape {part.shape} from object {at} on, but "
+                    f"({len(part)}, {', '.join(map(str, result.shape[1:]))}) was expected, as for those "
+                    "before. Give every object a vector of one width."
                 )
+            result = result.astype(np.promote_types(result.dtype, part.dtype), copy=False)
             result[at : at + BATCH] = part
         assert result is not None
         return result

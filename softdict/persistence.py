@@ -189,7 +189,11 @@ def _write_npz(path: Path, arrays: dict[str, Array]) -> None:
 
 def _write_safetensors(path: Path, arrays: dict[str, Array]) -> None:
     sums = {name: _checksum(array) for name, array in arrays.items()}
-    _safetensors().save_file(arrays, str(path), metadata={"softdict": json.dumps(sums)})
+    module, metadata = _safetensors(), {"softdict": json.dumps(sums)}
+    try:
+        module.save_file(arrays, str(path), metadata=metadata)
+    except Exception as error:  # its own SafetensorError, for a full disk
+        raise OSError(str(error)) from error
 
 
 def _safetensors() -> Any:

@@ -150,7 +150,7 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     ax.bar_label(bars, [display.percent(share) for share in shares], padding=4)
     ax.set_yticks(range(len(rows)), names)
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.2 * max(shares, default=1) or 1))
-    ax.set_title(f"{_text(look.queries, 40)} asks {n} entr{'y' if n == 1 else 'ies'}")
+    ax.set_title(f"{_text(look.queries, 40)} asks {display.counted(n)}")
     hard = best[0].value if best else None
     answers = [*display.side_by_side(hard, look.value, 70), display.resting(float(look.effective), n)]
     ax.set_xlabel("\n".join(["share of the answer (hard winner outlined)", *map(_escaped, answers)]))
@@ -248,7 +248,7 @@ def temperature(sd: Any, query: Any, ax: Any = None, *, limit: int = 6) -> list[
         ax.annotate(mark, (own, 1), (0, -4), xycoords=("data", "axes fraction"), textcoords="offset points",
                     color=GRAY, va="top", ha="left" if own < math.sqrt(low * high) else "right")  # fmt: skip
     ax.set(xlabel="temperature T", ylabel="share of the answer", ylim=(-0.03, 1.08))
-    asked = f"{_text(query, 40)} asks {n} entr{'y' if n == 1 else 'ies'}"
+    asked = f"{_text(query, 40)} asks {display.counted(n)}"
     ax.set_title(f"{asked} ({_escaped(display.named(sd.similarity))})")
 
     twin = ax.twinx()
@@ -460,9 +460,7 @@ def regression(sd: Any, ax: Any = None, *, temperatures: Any = None, points: int
     dots = {"color": _ink(), "markersize": 6 if len(keys) <= MOST_NAMES else 2, "zorder": 3}
     lines += ax.plot(np.ravel(keys), np.ravel(values), "o", label="entries", **dots)
     ax.set(xlabel="query (entries: key)", ylabel="answer (entries: value)")
-    ax.set_title(
-        f"{len(keys)} entr{'y' if len(keys) == 1 else 'ies'} ({_escaped(display.named(sd.similarity))})"
-    )
+    ax.set_title(f"{display.counted(len(keys))} ({_escaped(display.named(sd.similarity))})")
     ax.legend()
     return lines
 

@@ -253,6 +253,25 @@ def test_a_folder_s_pipes_are_not_waited_for(folder, capsys):
     assert "gone.txt: No such file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.rst", "Top\n===\n\nin\n\nSub\n~~~\n\na\n\nEnd\n^^^\n\nb", ["Top: in", "Sub: a", "End: b"]),
+        ("a.md", "# A\n\n```x``` is code\n\n# B\n\ntext", ["A: ```x``` is code", "B: text"]),
+        ("a.md", "# A\n\n~~~~\n```\n# no\n~~~\n~~~~\n\n# B\n\nb", ["A: ~~~~\n```\n# no\n~~~\n~~~~", "B: b"]),
+        ("a.md", "# A\n\n```\n``` y\n# no\n```\n\n# B\n\nb", ["A: ```\n``` y\n# no\n```", "B: b"]),
+        ("a.md", "one line\n***\n\ntwo", [": one line", ": two"]),
+        ("a.md", "# About C#\n\nc\n\n# F# ##\n\nf\n\n## G ##\n\ng", ["About C#: c", "F#: f", "G: g"]),
+        ("a.md", f"# {'#' * 60000} x\n\nlong", [f"{'#' * 60000} x: long"]),  # at once
+        ("a.md", f"# a{' ' * 60000}b\n\nlong", [f"a{' ' * 60000}b: long"]),
+    ],
+)  # fmt: skip
+def test_headings_and_fences(tmp_path, name, text, found):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    assert [f"{entry.title}: {entry.text}" for entry in cli.read(str(path))] == found
+
+
 def test_a_file_that_is_named_twice_is_read_as_one(folder):
     done = run("ask", "zebra", folder, folder / "deeper" / "plain.txt", folder)
     assert "asks 7 entries" in done.stdout
@@ -382,6 +401,8 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
     SoftDict(lying, encoder=lambda names: [[name[1]] for name in names]).save(tmp_path / "lying.npz")
     lists = {("a", "3"): ["b", "c", "ngram"], ("a", "4"): ["b", "c", "ngram"]}
     SoftDict(lists, encoder=lambda names: [[int(name[1])] for name in names]).save(tmp_path / "lists.npz")
+    flat = dict(zip(lists, lying.values(), strict=True))
+    SoftDict.from_arrays([1.0, 2.0], list(flat.values()), labels=list(flat)).save(tmp_path / "flat.npz")
     (tmp_path / "broken.npz").write_bytes(b"PK\3\4 broken")
     cases = [
         (["ask", "q", tmp_path / "missing.txt"], "cannot read .*missing.txt: No such file"),
@@ -390,6 +411,10 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
         (["ask", "q", "--load", tmp_path / "foreign.npz"], "foreign.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "lying.npz"], "lying.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "lists.npz"], "lists.npz is no index that softdict ask"),
+        (["ask", "q", "--load", tmp_path / "flat.npz"], "flat.npz is no index that softdict ask"),
+        (["ask", "q", "--load", tmp_path / "lists.npz", poems], "--load brings its paragraphs"),
+        (["ask", "q", poems, "--min", "1"], "unrecognized arguments: --min"),
+        (["tour", "more"], "unrecognized arguments: more"),
         (["ask", "q", "--load", tmp_path / "broken.npz"], "broken.npz' is damaged, or no file of softdict"),
         (["ask", "q", "--load", poems], "poems.txt' is damaged, or no file of softdict"),
         (["ask", "q", poems, "--load", tmp_path / "foreign.npz"], "leave out FILE and --encoder"),
@@ -453,6 +478,29 @@ def test_a_reader_that_stops_is_no_error():
         env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)},
     )
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_a_file_may_follow_an_option(poems, capsys):
+    assert cli.main(["ask", "the cat", str(poems), "--top", "1"]) == 0
+    expected = capsys.readouterr().out
+    assert cli.main(["ask", "the cat", "--top", "1", str(poems)]) == 0
+    assert capsys.readouterr().out == expected
+    assert cli.main(["ask", "the cat", "--top", "1" + "0" * 20, str(poems)]) == 0  # all
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_an_answer_that_cannot_be_written_is_an_error(poems):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "softdict", "ask", "the cat", str(poems)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    assert done.returncode == 2
+    assert re.fullmatch(r"softdict: cannot write the answer: .*\n", done.stderr)
 
 
 def test_control_c_is_quiet(monkeypatch, capsys):

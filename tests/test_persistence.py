@@ -547,6 +547,22 @@ def test_whatever_call_fails_the_old_file_is_there_and_nothing_else(kind, error,
     assert {"open", "close", "stat", "chmod", "fsync", "replace"} <= set(failed)
 
 
+def test_a_full_disk_is_an_oserror_for_safetensors_too(tmp_path, monkeypatch):
+    import safetensors
+    import safetensors.numpy
+
+    def full(*args: Any, **named: Any) -> None:
+        raise safetensors.SafetensorError("No space left on device")
+
+    path = tmp_path / "x.safetensors"
+    SoftDict({1: 2.0}).save(path)
+    monkeypatch.setattr(safetensors.numpy, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        SoftDict({1: 3.0}).save(path)
+    assert SoftDict.load(path) == SoftDict({1: 2.0})
+    assert os.listdir(tmp_path) == [path.name]
+
+
 # ---- damage --------------------------------------------------------------------------------------
 
 
