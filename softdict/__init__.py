@@ -4,6 +4,7 @@ from softdict.blend import Partial, lookup_weights, soft_lookup
 from softdict.gradients import check_vjp, soft_lookup_vjp
 from softdict.learning import Mapped, fit, fit_attention, fit_temperature
 from softdict.mapping import HardView, Lookup, Match, SoftDict
+from softdict.playground import play
 from softdict.scores import Bilinear, InverseDistance
 from softdict.transformer import (
     Lookups,
@@ -37,6 +38,7 @@ __all__ = [
     "fit_attention",
     "fit_temperature",
     "lookup_weights",
+    "play",
     "real_head",
     "soft_lookup",
     "soft_lookup_vjp",

@@ -92,7 +92,7 @@ def test_a_module_imports_only_from_modules_above_it(module):
         ("from softdict import display as d, _checks", ["display"]),
         ("from .weights import Entmax", ["weights"]),
         ("from . import cli", ["cli"]),
-        ("from softdict import SoftDict", ["learning"]),
+        ("from softdict import SoftDict", ["playground"]),
         ("def f():\n    if True:\n        import softdict.plot", ["plot"]),
         ("import math\nimport numpy\nfrom softdict._checks import brief", []),
     ],
