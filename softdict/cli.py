@@ -1,4 +1,4 @@
-"""The command line: `tour` tells the story, `ask` asks paragraphs a question.
+"""The command line: `tour` tells the story, `ask` asks paragraphs a question, `play` writes the playground.
 
 An index that `ask` saves is a SoftDict: its names are (place, paragraph), its values (key, title, encoder).
 The encoder is made again from that: n-grams are counted in the stored vectors, words in the stored texts.
@@ -22,6 +22,7 @@ import numpy as np
 from softdict import __version__, display
 from softdict.encoders import CharNgrams, as_encoder
 from softdict.mapping import SoftDict
+from softdict.playground import play
 
 # ---- the tour ------------------------------------------------------------------------------------
 
@@ -466,6 +467,27 @@ def show(question: str, best: Sequence[Any], why: Any, sd: SoftDict) -> None:
         print("\n".join(display.wrap(display.printable(line), width)))
 
 
+# ---- the playground --------------------------------------------------------------------------------
+
+
+def playground_page(chosen: argparse.Namespace) -> None:
+    """Write the playground, over a SoftDict that was saved where one is named."""
+    try:
+        sd = None if chosen.load is None else SoftDict.load(chosen.load)
+    except OSError as error:
+        raise unusable("read", chosen.load, error) from None
+    except (ImportError, TypeError, ValueError) as error:
+        raise Refused(str(error)) from None
+    try:
+        play(sd, chosen.page, chosen.query)
+    except OSError as error:
+        raise unusable("write", chosen.page, error) from None
+    except KeyError as error:
+        raise Refused(error.args[0]) from None
+    except (TypeError, ValueError) as error:
+        raise Refused(str(error)) from None
+
+
 # ---- the command line ------------------------------------------------------------------------------
 
 
@@ -568,6 +590,19 @@ def parser() -> argparse.ArgumentParser:
         const=0.0,
         help="the best paragraph alone: the same as --temperature 0",
     )
+    player = commands.add_parser(
+        "play",
+        help="write the playground, one interactive HTML file",
+        description="Write six panels on hard and soft lookups into one HTML file: it opens by double click.",
+    )
+    player.add_argument("page", metavar="OUT.html", help="the file; one that is there is replaced")
+    player.add_argument("--load", metavar="PATH", help="show a SoftDict from the file that its save wrote")
+    player.add_argument(
+        "--query",
+        action="append",
+        default=[],
+        help="a text to ask it, which its encoder encodes now; repeat it",
+    )
     return whole
 
 
@@ -600,6 +635,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             chosen.files = [*chosen.files, *rest]
         if chosen.command == "ask":
             status = ask(chosen)
+        elif chosen.command == "play":
+            playground_page(chosen)
         else:
             tour()
         print(end="", flush=True)

@@ -62,8 +62,9 @@ def play(sd: SoftDict | None, path: Any, queries: Iterable[Any] = ()) -> None:
 
     Raises
     ------
-    TypeError, ValueError
-        For what is no SoftDict, is empty or has other settings; for a page of over 400 kB.
+    TypeError, ValueError, KeyError
+        For what is no SoftDict, is empty or has other settings; for queries that `sd` refuses, or that are
+        batches; for a page of over 400 kB.
     OSError
         As `open` does.
 
@@ -89,6 +90,12 @@ def play(sd: SoftDict | None, path: Any, queries: Iterable[Any] = ()) -> None:
     ValueError: top_k is 1, but None was expected in play, whose page weighs by softmax alone. ...
     >>> folder.cleanup()
     """
+    queries = list(queries)
+    if sd is None and queries:
+        raise ValueError(
+            f"queries hold {brief(queries[0])} and sd is None, but a SoftDict to ask was expected in play. The "
+            "examples have their own queries."
+        )
     own = {} if sd is None else {"yours": packed(sd, queries)}
     page = written(own)
     if len(page) > LARGEST:

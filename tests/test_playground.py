@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import re
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from softdict import SoftDict, attention_weights, play
-from softdict.playground import SIMILARITIES
+from softdict import InverseDistance, SoftDict, attention_weights, play
+from softdict.cli import main
+from softdict.encoders import CharNgrams
+from softdict.playground import SIMILARITIES, STORY
 
 DATA = files("softdict").joinpath("data")
 ARITHMETIC = DATA.joinpath("playground.js").read_text(encoding="utf-8")
@@ -189,3 +192,110 @@ def test_one_file_that_asks_nothing_of_the_network(tmp_path):
 
 def data_of(path: Any) -> dict[str, Any]:
     return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.S)[1])
+
+
+# ---- what is handed in -----------------------------------------------------------------------------
+
+
+def test_numbers_are_kept_to_the_last_bit(tmp_path):
+    keys = np.array([[0.1, 1e-300], [1 / 3, -2.0]])
+    play(SoftDict.from_arrays(keys, [0.1, 0.2], ["a", "b"], temperature=INF), tmp_path / "page.html")
+    yours = data_of(tmp_path / "page.html")["sets"]["yours"]
+    assert (array(yours["keys"]) == keys).all()
+    assert array(yours["values"]).tolist() == [0.1, 0.2]
+    assert (yours["temperature"], yours["names"], yours["codes"]) == ("Infinity", ["a", "b"], ["'a'", "'b'"])
+
+
+def array(packed: dict[str, Any]) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(packed["bytes"]), f"<{packed['kind']}").reshape(packed["shape"])
+
+
+def test_coordinates_that_are_zero_everywhere_take_no_room(tmp_path):
+    texts = ["the cat", "a dog", "some trains"]
+    sd = SoftDict(zip(texts, texts, strict=True), encoder=CharNgrams(8192), similarity="scaled_dot")
+    play(sd, tmp_path / "page.html", queries=["cats?"])
+    yours = data_of(tmp_path / "page.html")["sets"]["yours"]
+    keys, (query,) = array(yours["keys"]), yours["queries"]
+    assert (yours["width"], yours["measures"], query["code"]) == (8192, False, "'cats?'")
+    assert keys.shape[1] < 100
+    scores = sd.lookup("cats?").scores
+    assert np.allclose(keys @ array(query["key"]) / np.sqrt(8192), scores, rtol=NEAR)
+
+
+def test_wide_keys_are_drawn_in_their_main_directions(tmp_path):
+    rng = np.random.default_rng(0)
+    keys = rng.normal(size=(60, 5)) * [1, 30, 1, 10, 1]
+    play(SoftDict.from_arrays(keys, np.zeros(60)), tmp_path / "page.html")
+    spots = np.array(data_of(tmp_path / "page.html")["sets"]["yours"]["plane"])
+    assert spots.shape == (40, 2)
+    widest = (keys[:40] - keys[:40].mean(0))[:, [1, 3]]
+    for axis in (0, 1):
+        assert abs(np.corrcoef(spots[:, axis], widest[:, axis])[0, 1]) > 0.95
+
+
+HOSTILE = [
+    "</script><script>window.taken = 1</script>",
+    "<img src=x onerror='window.taken = 1'>",
+    "<!--<script>",
+    "\"'`\\ \u2028 \x7f {{ data }} ${1} \ud800",
+    "__proto__",
+]
+
+
+def hostile() -> SoftDict:
+    keys = np.arange(len(HOSTILE) * 2.0).reshape(-1, 2)
+    return SoftDict.from_arrays(keys, HOSTILE[::-1], HOSTILE)
+
+
+def test_no_text_ends_the_script(tmp_path):
+    play(hostile(), tmp_path / "page.html", queries=[HOSTILE[0]])
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    plain = tmp_path / "plain.html"
+    play(None, plain)
+    for mark in ("<script", "</script", "<!--", "<img"):
+        assert page.count(mark) == plain.read_text(encoding="utf-8").count(mark)
+    yours = data_of(tmp_path / "page.html")["sets"]["yours"]
+    assert (yours["names"], yours["values"]) == (HOSTILE, HOSTILE[::-1])
+
+
+@pytest.mark.parametrize(
+    ("sd", "queries", "error", "words"),
+    [
+        (None, ["cat"], ValueError, ["'cat'", "a SoftDict"]),
+        ({1: 2.0}, [], TypeError, ["{1: 2.0}", "SoftDict"]),
+        (SoftDict(), [], ValueError, ["empty", "None"]),
+        (SoftDict({1: 2.0}, weighting="sparsemax"), [], ValueError, ["'sparsemax'", "weighting='softmax'"]),
+        (SoftDict({1: 2.0}, top_k=1), [], ValueError, ["top_k is 1", "top_k=None"]),
+        (SoftDict({1: 2.0}, min_score=0.5), [], ValueError, ["min_score is 0.5"]),
+        (SoftDict({1: 2.0}, similarity=InverseDistance(1.0)), [], ValueError, ["InverseDistance"]),
+        (SoftDict({1: 2.0}), [[1, 2]], ValueError, ["[1, 2]", "one by one"]),
+        (SoftDict({1: 2.0}), ["cat"], KeyError, ["cat"]),
+        (SoftDict.from_arrays(np.random.default_rng(0).normal(size=(900, 90)), np.zeros(900)), [], ValueError,
+         ["bytes", "400,000", "fewer"]),
+    ],
+)  # fmt: skip
+def test_what_is_refused(tmp_path, sd, queries, error, words):
+    with pytest.raises(error) as caught:
+        play(sd, tmp_path / "page.html", queries)
+    assert all(word in str(caught.value) for word in words)
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_command_writes_the_page(tmp_path, capsys):
+    page, saved = tmp_path / "page.html", tmp_path / "words.npz"
+    assert main(["play", str(page)]) == 0
+    assert set(data_of(page)["sets"]) == set(STORY)
+    SoftDict({"cat": 1.0, "dog": 2.0}, encoder=CharNgrams(64)).save(saved)
+    assert main(["play", str(page), "--load", str(saved), "--query", "cats"]) == 0
+    assert data_of(page)["sets"]["yours"]["queries"][0]["name"] == "cats"
+    assert capsys.readouterr() == ("", "")
+    for wrong, words in (
+        ([str(tmp_path / "none" / "page.html")], "cannot write"),
+        ([str(page), "--load", str(tmp_path / "none.npz")], "cannot read"),
+        ([str(page), "--load", str(page)], "npz"),
+        ([], "OUT.html"),
+    ):
+        assert main(["play", *wrong]) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1
