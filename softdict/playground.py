@@ -93,8 +93,8 @@ def play(sd: SoftDict | None, path: Any, queries: Iterable[Any] = ()) -> None:
     queries = list(queries)
     if sd is None and queries:
         raise ValueError(
-            f"queries hold {brief(queries[0])} and sd is None, but a SoftDict to ask was expected in play. The "
-            "examples have their own queries."
+            f"queries hold {brief(queries[0])} and sd is None, but a SoftDict to ask was expected in play. "
+            "The examples have their own queries."
         )
     own = {} if sd is None else {"yours": packed(sd, queries)}
     page = written(own)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import base64
+import copy
 import itertools
 import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
@@ -299,3 +302,490 @@ def test_the_command_writes_the_page(tmp_path, capsys):
         said = capsys.readouterr().err
         assert words in said
         assert said.count("\n") == 1
+
+
+# ---- in a browser ----------------------------------------------------------------------------------
+
+PANELS = "dict", "plane", "highlighter", "roles", "head", "dimension"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play_wright:  # Debian's Chromium, or else the one that Playwright has installed
+        found = shutil.which("chromium")
+        browser = play_wright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium, tmp_path):
+    """Open pages from files; at the end see that they asked for nothing else and complained of nothing."""
+    requests, said, contexts = [], [], []
+
+    def open_page(sd: Any = None, queries: Any = (), width: int = 1280, **options: Any) -> Any:
+        path = tmp_path / "page.html"
+        play(sd, path, queries)
+        options = {"viewport": {"width": width, "height": 900}, "reduced_motion": "reduce"} | options
+        contexts.append(chromium.new_context(**options))
+        page = contexts[-1].new_page()
+        page.route(lambda url: url != path.as_uri(), lambda route: route.abort())
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    assert set(requests) == {(tmp_path / "page.html").as_uri()}
+    assert said == []
+    for context in contexts:
+        context.close()
+
+
+def reveal(page: Any, panel: str, choice: int = 0) -> str:
+    """Make a guess, with the keyboard, and return what is said of it."""
+    assert page.locator(f"#{panel} .reveal").is_hidden()
+    page.locator(f"#{panel} .guess input").nth(choice).focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("Enter")
+    assert page.locator(f"#{panel} .reveal").is_visible()
+    return page.locator(f"#{panel} .guess output").inner_text()
+
+
+def reproduced(page: Any, panel: str, sd: Any = None) -> Any:
+    """Run the Python that a panel shows, and return what its last line returns."""
+    namespace = {"sd": copy.copy(sd)}
+    exec(page.locator("#imports").text_content(), namespace)
+    *before, last = ast.parse(page.locator(f"#{panel}-python").text_content()).body
+    exec(compile(ast.Module(before, []), panel, "exec"), namespace)
+    return eval(compile(ast.Expression(last.value), panel, "eval"), namespace)
+
+
+def data(page: Any, where: str) -> Any:
+    """Return the numbers that are shown, to their last digits."""
+    return np.array([json.loads(x.get_attribute("value")) for x in page.locator(f"{where} data").all()])
+
+
+def same(shown: Any, computed: Any) -> None:
+    assert np.shape(shown) == np.shape(computed)
+    assert np.allclose(shown, computed, rtol=NEAR, atol=NEAR)
+
+
+def turn(page: Any, panel: str, *angles: float) -> str:
+    """Drag the hand of a dial through angles, clockwise from the top; return the T that it shows."""
+    dial = page.locator(f"#{panel} .dial svg")
+    dial.scroll_into_view_if_needed()
+    box = dial.bounding_box()
+    for i, angle in enumerate(np.radians(angles)):
+        r = box["width"] * 0.3
+        y = box["y"] + box["height"] * 60 / 118 - r * np.cos(angle)
+        page.mouse.move(box["x"] + box["width"] / 2 + r * np.sin(angle), y)
+        if i == 0:
+            page.mouse.down()
+    page.mouse.up()
+    return page.locator(f"#{panel} .dial output").inner_text()
+
+
+@pytest.mark.browser
+def test_the_browser_computes_what_the_library_computes(opened):
+    assert differences(opened().evaluate(f"(cases) => {{ {RUN} return run(cases) }}", CASES)) == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("panel", PANELS)
+def test_a_guess_comes_first_and_is_answered(opened, panel):
+    page = opened()
+    page.locator(f"#{panel} .guess button").click()  # nothing was chosen
+    choices = page.locator(f"#{panel} .guess input").count()
+    said = [reveal(page, panel)]
+    for choice in range(1, choices):
+        page.reload()
+        said.append(reveal(page, panel, choice))
+    assert sorted(text.split(":")[0] for text in said) == ["Not so"] * (choices - 1) + ["Right"]
+    assert len({text.split(": ", 1)[1] for text in said}) == 1
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("panel", ["dict", "plane", "highlighter", "head"])
+def test_the_dial_has_two_end_stops(opened, panel):
+    page = opened()
+    reveal(page, panel)
+    middle = page.locator(f"#{panel} .dial output").inner_text()
+    assert turn(page, panel, 0, -60, -120, -150, -179) == "T = 0"  # past the stop
+    assert "temperature=0" in page.locator(f"#{panel}-python").text_content().splitlines()[-1]
+    for_all(page, panel)
+    assert turn(page, panel, -135, -170, 170, 140) == "T = 0"  # the stop holds: no jump to the other end
+    assert turn(page, panel, -90, 0, 90, 150) == "T = \u221e"
+    assert 'temperature=float("inf")' in page.locator(f"#{panel}-python").text_content()
+    for_all(page, panel)
+    page.keyboard.press("Home")  # the dial has the focus
+    assert page.locator(f"#{panel} .dial output").inner_text() == "T = 0"
+    page.keyboard.press("ArrowRight")
+    assert 0 < float(page.locator(f"#{panel} .dial output").inner_text().split()[-1]) < 0.1
+    page.keyboard.press("End")
+    slider = page.locator(f"#{panel}").get_by_role("slider", name="Temperature T")
+    assert slider.get_attribute("aria-valuetext") == "T infinite, the plain mean"
+    for _ in range(50):
+        page.keyboard.press("ArrowLeft")
+    assert page.locator(f"#{panel} .dial output").inner_text() == middle
+    for_all(page, panel)
+
+
+def for_all(page: Any, panel: str) -> None:
+    """Compare what a panel with a dial shows with what its Python returns."""
+    where = {
+        "dict": ".answer:has(#dict-soft)",
+        "plane": ".bars",
+        "highlighter": ".texts",
+        "head": ".sentence",
+    }
+    shown = data(page, f"#{panel} {where[panel]}")
+    same(shown[0] if panel == "dict" else shown, reproduced(page, panel))
+
+
+@pytest.mark.browser
+def test_dict_is_asked_and_edited(opened):
+    page = opened()
+    reveal(page, "dict")
+    hard, soft = page.locator("#dict .answer").all()
+
+    def both() -> tuple[str, Any]:
+        shown = json.loads(page.locator("#dict-soft").get_attribute("value"))
+        same(shown, reproduced(page, "dict"))
+        return hard.inner_text().splitlines()[-1], shown
+
+    assert both() == ("KeyError: 10", pytest.approx(15.88, abs=0.01))
+    page.get_by_label("Ask for").fill("12")
+    assert both()[0] == "20"
+    page.get_by_label("value of 12").fill("-1.5e1")
+    assert both()[0] == "-15"
+    page.get_by_label("value of 12").fill("much")  # no number: nothing changes
+    assert both()[0] == "-15"
+    assert page.get_by_label("value of 12").get_attribute("aria-invalid") == "true"
+    page.locator("#dict").get_by_placeholder("key").fill("13")
+    page.locator("#dict").get_by_placeholder("value").fill("40")
+    page.keyboard.press("Enter")
+    before = both()[1]
+    page.get_by_label("delete 6").focus()
+    page.keyboard.press("Enter")
+    assert both()[1] != before
+    page.get_by_label("null_score").fill("0")
+    assert "silent entry takes" in soft.inner_text()
+    assert abs(both()[1]) < abs(before)
+    page.get_by_label("null_score").fill("")
+    for name in ("12", "13", "18"):
+        page.get_by_label(f"delete {name}").click()
+    assert "KeyError" in soft.inner_text()
+    with pytest.raises(KeyError, match="empty"):
+        reproduced(page, "dict")
+    page.get_by_label("Ask for").fill("1, 2")
+    assert "ValueError" in soft.inner_text()
+
+
+@pytest.mark.browser
+def test_dict_of_your_own(opened):
+    texts = ["a cat", "a dog", "the \u00e9clair"]
+    sd = SoftDict(dict(zip(texts, ["meows", "barks", "is eaten"], strict=True)), encoder=CharNgrams(),
+                  similarity="cosine", temperature=0.1)  # fmt: skip
+    page = opened(sd, queries=["cats", "dogs"])
+    reveal(page, "dict")
+    soft = page.locator("#dict .answer").nth(1)
+    for text, answer in (("cats", "KeyError: 'cats'"), ("a dog", "barks"), ("mice", 'KeyError: "mice"')):
+        page.get_by_label("Ask for").fill(text)
+        assert page.locator("#dict .answer").first.inner_text().splitlines()[-1] == answer
+        if text == "mice":
+            assert "not encoded" in soft.inner_text()
+        else:
+            shown = json.loads(page.locator("#dict-soft").get_attribute("value"))
+            want = reproduced(page, "dict", sd)
+            assert shown == pytest.approx(want, abs=NEAR)
+    page.get_by_label("Ask for").fill("cats")
+    page.get_by_label("value of a dog").fill("meows")
+    assert json.loads(page.locator("#dict-soft").get_attribute("value")) == pytest.approx(
+        reproduced(page, "dict", sd.copy()), abs=NEAR
+    )
+    page.locator("#dict").get_by_label("Entries").select_option("an example")
+    assert data(page, "#dict tbody").shape == (3,)
+    for_all(page, "dict")
+
+
+@pytest.mark.browser
+def test_dict_of_vectors(opened):
+    sd = SoftDict(
+        {(0, 1): [1.0, 2.0], (1, 0): [3.0, 4.0], (1, 1): [5.0, 6.0]}, temperature=0.5, null_score=-1.0
+    )
+    page = opened(sd)
+    reveal(page, "dict")
+    same(json.loads(page.locator("#dict-soft").get_attribute("value")), reproduced(page, "dict", sd))
+    page.get_by_label("Ask for").fill("(1, 0)")
+    page.get_by_label("value of (1, 0)").fill("7, 8")
+    assert page.locator("#dict .answer").first.inner_text().splitlines()[-1] == "[7, 8]"
+    page.locator("#dict").get_by_placeholder("key").fill("2, 2")
+    page.locator("#dict").get_by_placeholder("value").fill("1, 1")
+    page.keyboard.press("Enter")
+    same(json.loads(page.locator("#dict-soft").get_attribute("value")), reproduced(page, "dict", sd.copy()))
+
+
+@pytest.mark.browser
+def test_labels_get_a_vector_when_added(opened):
+    sd = SoftDict.from_arrays([[0.0, 1], [1, 0]], [1.0, 2.0], ["up", "right"], temperature=0.5)
+    page = opened(sd)
+    reveal(page, "dict")
+    for place, text in (("name", "left"), ("its vector", "-1, 0"), ("value", "3")):
+        page.locator("#dict").get_by_placeholder(place).fill(text)
+    page.keyboard.press("Enter")
+    page.get_by_label("Ask for").fill("left")
+    same(json.loads(page.locator("#dict-soft").get_attribute("value")), reproduced(page, "dict", sd.copy()))
+    page.get_by_label("Ask for").fill("0.5, 0.5")
+    same(json.loads(page.locator("#dict-soft").get_attribute("value")), reproduced(page, "dict", sd.copy()))
+
+
+@pytest.mark.browser
+def test_plane_is_dragged_and_filled(opened):
+    page = opened()
+    assert "(1, 0) by gaussian, but (3, 3) by dot" in reveal(page, "plane")
+    best = {}
+    turn(page, "plane", 0, -120, -150)
+    for similarity in SIMILARITIES:
+        page.locator("#plane").get_by_role("combobox").select_option(similarity)
+        best[similarity] = data(page, "#plane .bars").argmax()
+        for_all(page, "plane")
+    assert (best["gaussian"], best["dot"]) == (0, 2)
+    turn(page, "plane", -135, 0)
+    map_ = page.locator("#plane .map")
+    map_.scroll_into_view_if_needed()
+    box = map_.bounding_box()
+    before = data(page, "#plane .bars")
+    page.mouse.move(box["x"] + 50, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 150, box["y"] + 90, steps=4)
+    page.mouse.up()
+    at = [page.get_by_label(f"query {axis}").input_value() for axis in "xy"]
+    handle = page.locator("#plane .query")
+    assert handle.get_attribute("aria-valuetext") == f"x {at[0]}, y {at[1]}"
+    spot = handle.locator("path").bounding_box()
+    assert abs(spot["x"] + spot["width"] / 2 - box["x"] - 150) < 6
+    assert abs(data(page, "#plane .bars") - before).max() > 0.01
+    for_all(page, "plane")
+    page.keyboard.press("ArrowUp")  # the query has the focus
+    page.keyboard.press("Shift+ArrowLeft")
+    assert float(page.get_by_label("query y").input_value()) > float(at[1])
+    for_all(page, "plane")
+    page.get_by_label("query x").fill("2.5")
+    page.keyboard.press("Enter")
+    before = data(page, "#plane .bars")
+    page.get_by_role("button", name="Add an entry here").click()
+    after = data(page, "#plane .bars")
+    assert (after[:3] < before).all()  # a new entry takes from all
+    marks = [x.evaluate("x => parseFloat(x.style.left)") for x in page.locator("#plane .track b").all()]
+    assert np.array(marks[:3]) / 100 == pytest.approx(before, abs=1e-6)  # as styles are kept
+    for_all(page, "plane")
+    page.get_by_role("button", name="Remove the newest").click()
+    same(data(page, "#plane .bars"), before)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_plane_of_your_own(opened, d):
+    keys = np.random.default_rng(d).normal(size=(6, d))
+    sd = SoftDict.from_arrays(keys, np.arange(6.0), similarity="laplacian", temperature=2)
+    page = opened(sd)
+    reveal(page, "plane")
+    for_all(page, "plane")
+    page.locator("#plane .query").focus()
+    page.keyboard.press("Shift+ArrowRight")
+    for_all(page, "plane")
+    query = [float(page.get_by_label(f"query {axis}").input_value()) for axis in "xy"][:d]
+    if d <= 2:
+        same(data(page, "#plane .bars"), sd.lookup(np.array(query)).weights)
+
+
+@pytest.mark.browser
+def test_plane_answers_fingers(opened):
+    page = opened(width=390, has_touch=True, is_mobile=True)
+    page.locator("#plane .guess input").first.tap()
+    page.locator("#plane .guess button").tap()
+    page.locator("#plane .map").scroll_into_view_if_needed()
+    before = page.locator("#plane .query").get_attribute("aria-valuetext")
+    page.locator("#plane .map").tap(position={"x": 60, "y": 60})
+    assert page.locator("#plane .query").get_attribute("aria-valuetext") != before
+    page.locator("#plane .dial svg").tap(position={"x": 30, "y": 125})
+    assert page.locator("#plane .dial output").inner_text() == "T = 0"
+    for_all(page, "plane")
+
+
+@pytest.mark.browser
+def test_highlighter_inks_every_question(opened):
+    page = opened()
+    reveal(page, "highlighter")
+    questions = page.get_by_label("The question")
+    count = questions.locator("option").count()
+    assert count == len(STORY["notes"][1]) + 5
+    for i in range(count):
+        questions.select_option(index=i)
+        for_all(page, "highlighter")
+        shares = data(page, "#highlighter .texts")
+        inks = [
+            x.evaluate("x => getComputedStyle(x).backgroundColor") for x in page.locator(".texts li").all()
+        ]
+        assert inks[shares.argmax()] != inks[shares.argmin()]
+
+
+@pytest.mark.browser
+def test_roles_swapped_and_along_the_wrong_axis(opened):
+    page = opened()
+    assert "67.7%" in reveal(page, "roles")
+
+    def matrix() -> Any:
+        cells = data(page, "#roles tbody")
+        n = int(len(cells) ** 0.5)
+        cells = cells.reshape(n, n + 1)
+        same(cells[:, :-1], reproduced(page, "roles"))
+        same(cells[:, -1], cells[:, :-1].sum(1))
+        same(data(page, "#roles tfoot"), cells[:, :-1].sum(0))
+        return cells[:, :-1]
+
+    plain = matrix()
+    same(plain.sum(1), np.ones(len(plain)))
+    assert data(page, "#roles tfoot").max() == pytest.approx(8.27, abs=0.01)
+    page.get_by_label("Q and K swapped").check()
+    swapped = matrix()
+    first = page.locator("#roles .bars li").first
+    assert first.inner_text().split() == ["tired", "23.9%"]
+    page.get_by_label("softmax along the wrong axis").check()
+    wrong = matrix()
+    same(wrong, swapped.T)
+    same(wrong.sum(0), np.ones(len(wrong)))
+    assert page.locator("#roles tbody .odd").count() == len(wrong)  # row sums that are not 1
+    page.get_by_label("queries ask, keys answer").check()
+    page.locator("#roles tbody").get_by_role("button", name="animal").focus()
+    page.keyboard.press("Enter")
+    assert "animal" in page.locator("#roles h3").inner_text()
+    assert page.evaluate("document.activeElement.textContent") == "animal"
+
+
+@pytest.mark.browser
+def test_real_head_listens(opened):
+    page = opened()
+    assert "67.7%" in reveal(page, "head")
+    sentence = page.locator("#head .sentence")
+    assert sentence.locator("[aria-pressed=true] span").inner_text() == "it"
+    for_all(page, "head")
+    page.get_by_label("wide").check()
+    for_all(page, "head")
+    assert page.locator("#head .bars li").first.inner_text().split() == ["[CLS]", "32.6%"]
+    assert "\u201c[CLS]\u201d, a mark: nothing" in page.locator("#head").inner_text()
+    page.get_by_label("are left out").check()
+    for_all(page, "head")
+    assert data(page, "#head .sentence").sum() == pytest.approx(1)
+    assert page.locator("#head .bars li").first.inner_text().split()[0] == "animal"
+    page.get_by_label("are cut off").check()
+    for_all(page, "head")
+    assert data(page, "#head .sentence").sum() < 0.7
+    sentence.get_by_role("button", name="street").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.firstChild.textContent") == "street"
+    for_all(page, "head")
+
+
+@pytest.mark.browser
+def test_dimension_draws_for_real(opened):
+    page = opened()
+    reveal(page, "dimension")
+    width = page.get_by_label("Width d of query and keys")
+    width.focus()
+    page.keyboard.press("Home")
+    seen = []
+    for d in (2, 8, 32, 128, 512, 2048):
+        assert page.get_by_text(f"d = {d}", exact=True).is_visible()
+        pair = [
+            float(page.locator(f"#dimension-{name}").get_attribute("value")) for name in ("raw", "scaled")
+        ]
+        same(pair, reproduced(page, "dimension"))
+        seen.append(pair)
+        page.keyboard.press("ArrowRight")
+    raw, scaled = np.transpose(seen)
+    assert raw[[0, 2, 5]] == pytest.approx([0.41, 0.82, 0.98], abs=0.03)
+    assert scaled[[0, 2, 5]] == pytest.approx([0.33, 0.36, 0.37], abs=0.03)
+    assert page.locator("#dimension .chart circle").count() == 6
+    page.get_by_role("button", name="Draw again").click()
+    assert page.locator("#dimension .chart circle").count() == 1
+    assert float(page.locator("#dimension-raw").get_attribute("value")) != raw[-1]
+
+
+@pytest.mark.browser
+def test_hostile_text_stays_text(opened):
+    sd = hostile()
+    page = opened(sd, queries=[HOSTILE[0]])
+    for panel in PANELS:
+        reveal(page, panel)
+    for name in HOSTILE:
+        assert page.get_by_text(name.replace("\ud800", "\ufffd")[:9], exact=False).first.is_visible()
+    assert page.evaluate("[typeof window.taken, document.images.length]") == ["undefined", 0]
+    page.get_by_label("value of __proto__").fill("</script>")
+    page.get_by_label("Ask for").fill("__proto__")
+    shown = dict(json.loads(page.locator("#dict-soft").get_attribute("value")))
+    assert shown == pytest.approx(reproduced(page, "dict", sd.copy()), abs=NEAR)
+    same(data(page, "#highlighter .texts"), reproduced(page, "highlighter", sd))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits(opened, width):
+    page = opened(width=width)
+    for panel in PANELS:
+        reveal(page, panel)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    cut = """() => [...document.querySelectorAll("button, legend, label, .answer, h3, output, td, p")]
+        .filter((x) => !x.matches(".matrix th *") && getComputedStyle(x).display !== "inline")
+        .filter((x) => x.scrollWidth > x.clientWidth + 2).map((x) => x.outerHTML)"""
+    assert page.evaluate(cut) == []
+
+
+@pytest.mark.browser
+def test_every_control_has_a_name(opened):
+    page = opened(SoftDict({(0, 1): 1.0, (1, 0): 2.0}))
+    for panel in PANELS:
+        reveal(page, panel)
+    nameless = """() => [...document.querySelectorAll("button, input, select, [tabindex], [role]")]
+        .filter((x) => !x.getAttribute("aria-label") && !x.labels?.length && !x.textContent.trim())
+        .map((x) => x.outerHTML)"""
+    assert page.evaluate(nameless) == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read(opened, scheme):
+    page = opened(color_scheme=scheme)
+    for panel in PANELS:
+        reveal(page, panel)
+    page.evaluate("document.getAnimations().forEach((x) => x.finish())")
+    colors = page.evaluate("""() => {
+        const style = getComputedStyle(document.documentElement);
+        const names = ["back", "card", "well", "ink", "text", "quiet", "query", "hard"];
+        return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+    }""")
+
+    def light(color: str) -> float:
+        channels = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    for text, ground in [
+        *itertools.product(["text", "quiet"], ["back", "card", "well"]),
+        ("text", "ink"), ("query", "card"), ("hard", "card"), ("card", "query"),
+    ]:  # fmt: skip
+        dark, bright = sorted([light(colors[text]), light(colors[ground])])
+        assert (bright + 0.05) / (dark + 0.05) >= 4.5, (text, ground)
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", back))) < 200) == (scheme == "dark")
+
+
+@pytest.mark.browser
+def test_nothing_moves_where_less_motion_is_wanted(opened):
+    for motion, lasts in (("reduce", "0s"), ("no-preference", "0.15s, 0.15s")):
+        bar = opened(reduced_motion=motion).locator("#dict .track i").first
+        assert bar.evaluate("x => getComputedStyle(x).transitionDuration") == lasts

@@ -130,7 +130,7 @@ function python(panel) {
 // A dial from T = 0 to T = Infinity, both exactly, at its two end stops; `middle` is T half way.
 function dial(onturn) {
   const FROM = -135, LAST = 100;
-  let at = 50, middle = 1, grip = null;
+  let at = 50, middle = 1, grip = null, box = null;
   const range = el("input", { type: "range", min: 0, max: LAST, "aria-label": "Temperature T" });
   const polar = (angle, r) => [60 + r * Math.sin((angle * Math.PI) / 180), 60 - r * Math.cos((angle * Math.PI) / 180)];
   const arc = (to) => `M ${polar(FROM, 46)} A 46 46 0 ${to - FROM > 180 ? 1 : 0} 1 ${polar(to, 46)}`;
@@ -165,7 +165,6 @@ function dial(onturn) {
     onturn();
   }
   function follow(event) {
-    const box = svg.getBoundingClientRect();
     const angle = (Math.atan2(event.clientX - box.x - box.width / 2, -(event.clientY - box.y - (box.height * 60) / 118)) * 180) / Math.PI;
     const to = (Math.max(FROM, Math.min(-FROM, angle)) - FROM) / (-2 * FROM) * LAST;
     if (grip !== null && Math.abs(to - at) > 60) return turn(at > 50 ? LAST : 0); // held back by the end stop
@@ -174,7 +173,7 @@ function dial(onturn) {
   }
   svg.addEventListener("pointerdown", (event) => {
     svg.setPointerCapture(event.pointerId);
-    grip = null;
+    [grip, box] = [null, svg.getBoundingClientRect()]; // which stays, whatever a turn moves on the page
     follow(event);
     range.focus({ preventScroll: true });
     event.preventDefault();
@@ -323,9 +322,10 @@ function dictPanel() {
     const line = set.objects ? `sd.at(${settings}).lookup(${code}).vote()` : `sd.at(${settings})[${code}]`;
     let answer = "", result = null;
     if (asked && set.objects) {
-      result = {};
-      entries.forEach((entry, j) => (result[entry.value] = (result[entry.value] ?? 0) + weights[j]));
-      const best = Object.entries(result).filter(([, share]) => share).sort((a, b) => b[1] - a[1]).slice(0, 3);
+      const votes = new Map();
+      entries.forEach((entry, j) => votes.set(entry.value, (votes.get(entry.value) ?? 0) + weights[j]));
+      result = Object.fromEntries(votes);
+      const best = [...votes].filter(([, share]) => share).sort((a, b) => b[1] - a[1]).slice(0, 3);
       answer = best.map(([text, share]) => el("span", {}, el("b", {}, percent(share)), ` ${text}`, el("br")));
     } else if (asked) {
       result = blend(weights, entries.map((entry) => entry.value));
@@ -343,9 +343,9 @@ function dictPanel() {
   reveal.append(el("div", { class: "two" },
     el("div", { class: "stack" }, control, field("Ask for", asks), names,
       el("table", { class: "entries" }, el("thead", {}, el("tr", {}, ["key", "value", "share"].map((text) => el("th", { scope: "col" }, text)), el("td"))), body),
-      adding),
-    el("div", { class: "stack" }, el("div", {}, el("h3", {}, "The hard side, a dict"), hard), el("div", {}, el("h3", {}, "The soft side, a SoftDict"), soft),
-      knob.node, field("A silent entry scores (null_score)", silent))), out);
+      adding, field("A silent entry scores (null_score)", silent)),
+    el("div", { class: "stack" }, knob.node, el("div", {}, el("h3", {}, "The hard side, a dict"), hard),
+      el("div", {}, el("h3", {}, "The soft side, a SoftDict"), soft))), out);
   const whole = begin;
   begin = (chosen) => { whole(chosen); form(); };
   begin(first);
@@ -538,7 +538,7 @@ function rolesPanel() {
       el("caption", { class: "quiet" }, "query asks (down), entry answers (across)"),
       el("thead", {}, el("tr", {}, el("td", { class: "who" }), tokens.map((token) => el("th", { scope: "col", class: "down" }, el("span", {}, token))), el("th", { scope: "col", class: "down end" }, el("span", {}, "row sum")))),
       el("tbody", {}, weights.map((shares, i) => el("tr", { class: i === row && "chosen" },
-        el("th", { scope: "row" }, el("button", { type: "button", "aria-pressed": i === row, onclick: () => { row = i; update(); } }, tokens[i])),
+        el("th", { scope: "row" }, el("button", { type: "button", "aria-pressed": String(i === row), onclick: () => { row = i; update(); } }, tokens[i])),
         shares.map((share) => el("td", { class: "inked", style: `--share: ${share}` }, datum(share, short(share)))),
         el("td", { class: odd(rows[i]) }, datum(rows[i], rows[i].toFixed(1)))))),
       el("tfoot", {}, el("tr", { class: "sums" }, el("th", { scope: "row" }, "sum"), columns.map((sum) => el("td", { class: odd(sum) }, datum(sum, sum.toFixed(sum < 0.1 ? 2 : 1)))), el("td"))));
@@ -575,7 +575,7 @@ function headPanel() {
     const hidden = (j) => marks !== "shown" && !where[j];
     const focused = sentence.contains(document.activeElement);
     sentence.replaceChildren(...tokens.map((token, j) => el("li", {}, el("button", { type: "button", class: hidden(j) ? "inked hidden" : "inked", style: `--share: ${weights[j]}`,
-      "aria-pressed": j === row, "aria-label": `${token}, ${percent(weights[j])}`, onclick: () => { row = j; update(); } }, el("span", {}, token), datum(weights[j])))));
+      "aria-pressed": String(j === row), "aria-label": `${token}, ${percent(weights[j])}`, onclick: () => { row = j; update(); } }, el("span", {}, token), datum(weights[j])))));
     if (focused) sentence.querySelectorAll("button")[row].focus();
     const order = weights.map((_, j) => j).sort((i, j) => weights[j] - weights[i] || i - j).slice(0, 5);
     list.show(order.map((j, n) => ({ name: tokens[j], share: weights[j], best: n === 0 })));
@@ -587,7 +587,7 @@ function headPanel() {
   }
   const ends = toggles("because it was too", "head-which", [["tired", "tired"], ["wide", "wide"]], "tired", (name) => { which = name; update(); });
   const hiding = toggles("The marks [CLS] and [SEP]", "head-marks", [["shown", "take part"], ["masked", "are left out: the others share it all"], ["cut", "are cut off afterwards: shares sum to less"]], "shown", (name) => { marks = name; update(); });
-  reveal.append(el("div", { class: "stack" }, ends, sentence, said, el("div", { class: "two" }, el("div", { class: "stack" }, el("h3", {}, "The largest shares"), list), el("div", { class: "stack" }, knob.node, hiding)),
+  reveal.append(el("div", { class: "stack" }, ends, sentence, el("div", { class: "two" }, el("div", { class: "stack" }, el("h3", {}, "The largest shares"), list), el("div", { class: "stack" }, knob.node, hiding)), said,
     el("p", { class: "quiet" }, "Weights say what was mixed. By themselves they do not explain why a model does what it does.")), out);
   knob.start(1);
   update();
@@ -604,7 +604,7 @@ function dimensionPanel() {
     }));
   let at = 1, seed = 1;
   const seen = new Map(); // width -> mean largest shares, of the present seed
-  const width = el("input", { type: "range", min: 0, max: WIDTHS.length - 1, value: at, "aria-label": "width d", id: "dimension-width" });
+  const width = el("input", { type: "range", min: 0, max: WIDTHS.length - 1, value: at, id: "dimension-width" });
   const shown = el("output"), raw = bars("Shares of the first draw, raw"), scaled = bars("Shares of the first draw, scaled");
   const rawMean = el("p", { class: "quiet" }), scaledMean = el("p", { class: "quiet" }), out = python("dimension");
   const chart = el("svg", { class: "chart", viewBox: "0 0 400 190", role: "img", "aria-label": "Mean largest share by width, raw and scaled" });
