@@ -129,18 +129,24 @@ def packed(sd: SoftDict, queries: Iterable[Any], source: str = "") -> dict[str, 
         )
     keys = rows.reshape(len(rows), -1).astype(np.float64)
     vectors = np.concatenate([np.empty((0, keys.shape[1])), *(one.vectors for one in asked)])
-    used = (keys != 0).any(axis=0) | (vectors != 0).any(axis=0) | (keys.shape[1] <= TYPED)
-    names = [None if store.is_own(name) else name for name in sd]
+    typed = keys.shape[1] <= TYPED
+    used = typed | (keys != 0).any(axis=0) | (vectors != 0).any(axis=0)
+    names = [  # None where the page shows, and says in Python, the numbers of the key
+        (None if typed else f"row {i}") if store.is_own(name)
+        else name if isinstance(name, str) else display.label(name)
+        for i, name in enumerate(sd)
+    ]  # fmt: skip
+    codes = [None if store.is_own(name) and typed else repr(name) for name in sd]
     objects = store.objects is not None
     values = list(sd.values()) if objects else sd.value_vectors
     return {
         "source": source,
         "width": keys.shape[1],
         "plain": store.key_shape == (),
-        "measures": keys.shape[1] <= TYPED and not store.numbers_name(),
+        "measures": typed and not store.numbers_name(),
         "encodes": sd.encoder is not None,
-        "names": [name if name is None or isinstance(name, str) else display.label(name) for name in names],
-        "codes": [None if name is None else repr(name) for name in names],
+        "names": names,
+        "codes": codes,
         "keys": numbers(keys[:, used]),
         "objects": objects,
         "values": [x if isinstance(x, str) else display.short(x, 99) for x in values] if objects
@@ -181,8 +187,8 @@ def check(sd: Any) -> None:
 
 
 def code(query: Any) -> str:
-    """Return Python that says a query: numbers as lists."""
-    return repr(np.asarray(query).tolist() if isinstance(query, (np.ndarray, np.generic)) else query)
+    """Return Python that says a query, an array as one: beside labels that are numbers a list would name."""
+    return f"np.array({query.tolist()})" if isinstance(query, np.ndarray) else repr(query)
 
 
 def numbers(array: Array) -> dict[str, Any]:

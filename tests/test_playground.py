@@ -530,6 +530,36 @@ def test_dict_of_vectors(opened):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("labels", [None, [3, (1, 2), b"bytes", True], ["1", "a b ", "", "\u00e9"]])
+@pytest.mark.parametrize("d", [1, 2, 20])
+def test_keys_of_every_kind(opened, labels, d):
+    keys = np.random.default_rng(0).normal(size=(4, d)) * (np.arange(d) != 10)
+    sd = SoftDict.from_arrays(keys, [1.0, 2.0, 3.0, 4.0], labels, similarity="scaled_dot")
+    page = opened(sd, queries=[np.ones(d)])
+    for panel in ("dict", "plane", "highlighter"):
+        reveal(page, panel)
+    for_all(page, "plane")
+    questions = page.get_by_label("The question")
+    for i in range(5):
+        questions.select_option(index=i)
+        same(data(page, "#highlighter .texts"), reproduced(page, "highlighter", sd))
+    names = page.locator("#dict tbody th").all_text_contents()
+    page.get_by_label("Ask for").fill(names[2] if d == 20 or labels else str(keys[2].tolist()))
+    assert page.locator("#dict .answer").first.inner_text().splitlines()[-1] == "3"
+    page.locator("#dict tbody input").nth(2).fill("30")
+    page.locator("#dict tbody button").first.click()
+    same(json.loads(page.locator("#dict-soft").get_attribute("value")), reproduced(page, "dict", sd.copy()))
+
+
+@pytest.mark.browser
+def test_one_entry_is_enough(opened):
+    page = opened(SoftDict({6: 8.0}))
+    for panel in PANELS:
+        reveal(page, panel)
+    assert data(page, "#dict tbody").tolist() == data(page, "#plane .bars").tolist() == [1]
+
+
+@pytest.mark.browser
 def test_labels_get_a_vector_when_added(opened):
     sd = SoftDict.from_arrays([[0.0, 1], [1, 0]], [1.0, 2.0], ["up", "right"], temperature=0.5)
     page = opened(sd)
@@ -577,13 +607,13 @@ def test_plane_is_dragged_and_filled(opened):
     page.get_by_label("query x").fill("2.5")
     page.keyboard.press("Enter")
     before = data(page, "#plane .bars")
-    page.get_by_role("button", name="Add an entry here").click()
+    page.get_by_role("button", name="Add entry here").click()
     after = data(page, "#plane .bars")
     assert (after[:3] < before).all()  # a new entry takes from all
     marks = [x.evaluate("x => parseFloat(x.style.left)") for x in page.locator("#plane .track b").all()]
     assert np.array(marks[:3]) / 100 == pytest.approx(before, abs=1e-6)  # as styles are kept
     for_all(page, "plane")
-    page.get_by_role("button", name="Remove the newest").click()
+    page.get_by_role("button", name="Remove newest").click()
     same(data(page, "#plane .bars"), before)
 
 

@@ -34,6 +34,8 @@ function percent(share) {
   return share > 0.999 ? "99.9%" : `${(share * 100).toFixed(1)}%`;
 }
 
+const clipped = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}\u2026` : text);
+
 const pyNumber = (x) => (x === Infinity ? 'float("inf")' : String(x));
 const pyVector = (key) => `[${key.map(pyNumber).join(", ")}]`;
 const pyKey = (key, plain) => (plain ? pyNumber(key[0]) : pyVector(key));
@@ -326,7 +328,7 @@ function dictPanel() {
       entries.forEach((entry, j) => votes.set(entry.value, (votes.get(entry.value) ?? 0) + weights[j]));
       result = Object.fromEntries(votes);
       const best = [...votes].filter(([, share]) => share).sort((a, b) => b[1] - a[1]).slice(0, 3);
-      answer = best.map(([text, share]) => el("span", {}, el("b", {}, percent(share)), ` ${text}`, el("br")));
+      answer = best.map(([text, share]) => el("span", {}, el("b", {}, percent(share)), ` ${clipped(text, 80)}`, el("br")));
     } else if (asked) {
       result = blend(weights, entries.map((entry) => entry.value));
       answer = el("strong", {}, shown(result));
@@ -342,7 +344,7 @@ function dictPanel() {
   silent.addEventListener("input", update);
   reveal.append(el("div", { class: "two" },
     el("div", { class: "stack" }, control, field("Ask for", asks), names,
-      el("table", { class: "entries" }, el("thead", {}, el("tr", {}, ["key", "value", "share"].map((text) => el("th", { scope: "col" }, text)), el("td"))), body),
+      el("div", { class: "scroll" }, el("table", { class: "entries" }, el("thead", {}, el("tr", {}, ["key", "value", "share"].map((text) => el("th", { scope: "col" }, text)), el("td"))), body)),
       adding, field("A silent entry scores (null_score)", silent)),
     el("div", { class: "stack" }, knob.node, el("div", {}, el("h3", {}, "The hard side, a dict"), hard),
       el("div", {}, el("h3", {}, "The soft side, a SoftDict"), soft))), out);
@@ -372,8 +374,8 @@ function planePanel() {
     before = shares();
     entries.push({ name: `new ${entries.length + 1 - set.plane.length}`, spot: [...query] });
     update();
-  } }, "Add an entry here");
-  const remove = el("button", { type: "button", onclick: () => { entries.pop(); before = null; update(); } }, "Remove the newest");
+  } }, "Add entry here");
+  const remove = el("button", { type: "button", onclick: () => { entries.pop(); before = null; update(); } }, "Remove newest");
 
   const flat = () => set.width < 2;
   const vector = (spot) => (flat() ? spot.slice(0, 1) : spot);
@@ -415,6 +417,7 @@ function planePanel() {
   }
   function update() {
     const weights = shares(), most = Math.max(...weights), [qx, qy] = place(query), [ox, oy] = place([0, 0]);
+    const order = weights.map((_, j) => j).sort((i, j) => weights[j] - weights[i] || i - j), loudest = order.slice(0, 3);
     const focused = svg.contains(document.activeElement);
     const handle = el("g", { class: "query", tabindex: 0, role: "slider", "aria-label": "query: arrow keys move it", "aria-valuenow": query[0],
       "aria-valuetext": `x ${query[0]}, y ${query[1]}`, transform: `translate(${qx} ${qy})` },
@@ -425,16 +428,16 @@ function planePanel() {
         return el("line", { class: "ray", x1: qx, y1: qy, x2, y2, "stroke-width": 1 + 9 * weights[j], "stroke-opacity": 0.1 + 0.9 * weights[j] });
       }),
       ...entries.map((entry, j) => {
-        const [cx, cy] = place(entry.spot), text = title(entry), left = cx > SIDE - 110;
-        return el("g", {}, el("circle", { class: weights[j] === most ? "key wins" : "key", cx, cy, r: 5 + 18 * Math.sqrt(weights[j]) }),
+        const [cx, cy] = place(entry.spot), text = title(entry), r = 5 + 18 * Math.sqrt(weights[j]);
+        const left = cx > SIDE - 140;
+        return el("g", {}, el("circle", { class: weights[j] === most ? "key wins" : "key", cx, cy, r }),
           el("circle", { class: "core", cx, cy, r: 2.5 }),
-          entries.length > 15 ? "" : el("text", { x: cx + (left ? -10 : 10), y: cy - 10, "text-anchor": left ? "end" : "start" }, text.length > 16 ? `${text.slice(0, 15)}\u2026` : text));
+          entries.length > 15 && !loudest.includes(j) ? "" : el("text", { x: cx + (left ? -r - 5 : r + 5), y: cy - 8, "text-anchor": left ? "end" : "start" }, clipped(text, 16)));
       }), handle);
     if (focused) handle.focus();
     [x.value, y.value] = query;
     remove.disabled = entries.length === set.plane.length;
-    const order = weights.map((_, j) => j).sort((i, j) => weights[j] - weights[i] || i - j);
-    const kept = entries.length > 12 ? order.slice(0, 12).sort((i, j) => i - j) : order.sort((i, j) => i - j);
+    const kept = order.slice(0, 12).sort((i, j) => i - j);
     list.show(kept.map((j) => ({ name: title(entries[j]), share: weights[j], before: before && (before[j] ?? 0), best: weights[j] === most })));
     sum.textContent = before ? "Blue marks: the shares before. A new entry takes from all." : resting(weights);
     out.show(`lookup_weights(${pyVector(vector(query))}, [${entries.map((entry) => pyVector(vector(entry.spot))).join(", ")}], similarity="${similarity}", temperature=${pyNumber(knob.temperature)})`);
@@ -464,7 +467,7 @@ function planePanel() {
 
 function highlighterPanel() {
   let set, query;
-  const asking = el("div"), texts = el("ol", { class: "texts" }), said = el("p", { class: "quiet" }), out = python("highlighter");
+  const asking = el("div"), texts = el("ol", { class: "texts", tabindex: 0, "aria-label": "Texts" }), said = el("p", { class: "quiet" }), out = python("highlighter");
   const knob = dial(update);
   const { first, control } = sets("notes", begin);
   const options = (of) => [...of.queries, ...of.entries.slice(0, 60).map((entry) => ({ name: title(entry), key: entry.key, code: pyEntry(entry, of.plain) }))];
@@ -475,7 +478,7 @@ function highlighterPanel() {
   const reveal = guess("highlighter", `the question is \u201c${start.name}\u201d. Which text gets the most ink?`,
     offered.map((j) => title(first.entries[j])), () => ({
       right: offered.indexOf(best),
-      why: `It gets ${percent(weigh(scored(first, start), first.temperature).weights[best])} of it. Every text gets some, and the shares sum to 1 whether anything fits or not.`,
+      why: `It gets ${percent(weigh(scored(first, start), first.temperature).weights[best])} of the ink. Every text gets some, and the shares sum to 1 whether anything fits or not.`,
     }));
   function begin(chosen) {
     set = chosen;
@@ -501,7 +504,7 @@ function highlighterPanel() {
     said.textContent = `The answer ${resting(weights)}${nullWeight ? `; the silent entry takes ${percent(nullWeight)}` : ""}. The hard answer is \u201c${title(set.entries[winner(scores)])}\u201d alone.`;
     out.show(pySet(set), `sd.at(temperature=${pyNumber(T)}).lookup(${query.code}).weights`);
   }
-  reveal.append(el("div", { class: "two" }, el("div", { class: "stack" }, texts), el("div", { class: "stack" }, control, asking, knob.node, said)), out);
+  reveal.append(el("div", { class: "two" }, el("div", { class: "stack" }, control, asking, knob.node, said), texts), out);
   begin(first);
 }
 
@@ -543,7 +546,8 @@ function rolesPanel() {
         el("td", { class: odd(rows[i]) }, datum(rows[i], rows[i].toFixed(1)))))),
       el("tfoot", {}, el("tr", { class: "sums" }, el("th", { scope: "row" }, "sum"), columns.map((sum) => el("td", { class: odd(sum) }, datum(sum, sum.toFixed(sum < 0.1 ? 2 : 1)))), el("td"))));
     if (focused) matrix.querySelectorAll("tbody button")[row].focus();
-    told.textContent = `${VIEWS[view].told} Column sums run from ${number(least)} (${tokens[columns.indexOf(least)]}) to ${number(most)} (${tokens[columns.indexOf(most)]}).`;
+    told.textContent = VIEWS[view].told;
+    if (most - least > 1e-9) told.textContent += ` Column sums run from ${number(least)} (${tokens[columns.indexOf(least)]}) to ${number(most)} (${tokens[columns.indexOf(most)]}).`;
     of.textContent = `What \u201c${tokens[row]}\u201d listens to most`;
     const order = weights[row].map((_, j) => j).sort((i, j) => weights[row][j] - weights[row][i]).slice(0, 5);
     list.show(order.map((j, n) => ({ name: tokens[j], share: weights[row][j], best: n === 0 })));
