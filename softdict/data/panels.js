@@ -244,12 +244,13 @@ function dictPanel() {
 
   function begin(chosen) {
     [set, entries, edits] = [chosen, [...chosen.entries], []];
-    names.replaceChildren(...[...set.queries, ...entries].slice(0, 60).map((x) => el("option", { value: x.code === undefined ? "" : title(x) })));
+    names.replaceChildren(...[...set.queries, ...entries].slice(0, 60).map((x) => el("option", { value: title(x) })));
     const [one, two] = entries;
     asks.value = set.queries[0]?.name
       ?? (set.measures && two ? one.key.map((x, i) => number((x + two.key[i]) / 2)).join(", ") : title(one).replace(/[()]/g, ""));
     silent.value = set.null_score ?? "";
     knob.start(set.temperature);
+    form();
     rebuild();
   }
   function note(line, start) {
@@ -264,7 +265,7 @@ function dictPanel() {
         const given = readValue(value.value);
         value.setAttribute("aria-invalid", given === null);
         if (given === null) return;
-        entries[entries.indexOf(entry)] = Object.assign(entry, { value: given });
+        entry.value = given;
         note(`${start} = ${pyValue(given)}`, `${start} = `);
         update();
       });
@@ -307,10 +308,9 @@ function dictPanel() {
     const query = read(asks.value), found = query.error ? undefined : find(query), T = knob.temperature;
     const nullScore = silent.value.trim() === "" ? null : Number(silent.value);
     silent.setAttribute("aria-invalid", Number.isNaN(nullScore));
-    const code = query.code ?? "";
-    hard.replaceChildren(el("code", {}, `sd.hard[${code}]`), query.error && !query.code ? el("strong", { class: "missing" }, query.error)
-      : found ? datum(found.value, "", { id: "dict-hard" }) : "", found ? el("strong", {}, shown(found.value))
-      : query.error && !query.code ? "" : el("strong", { class: "missing" }, `KeyError: ${code}`));
+    const code = query.code ?? "", missing = (text) => el("strong", { class: "missing" }, text);
+    const there = found ? [datum(found.value, "", { id: "dict-hard" }), el("strong", {}, shown(found.value))] : null;
+    hard.replaceChildren(el("code", {}, `sd.hard[${code}]`), ...(there ?? [missing(query.code ? `KeyError: ${code}` : query.error)]));
     const asked = query.key && entries.length && !Number.isNaN(nullScore);
     const scores = asked ? score(set.similarity, query.key, entries.map((entry) => entry.key), set.width) : [];
     const { weights, nullWeight } = asked ? weigh(scores, T, { nullScore }) : { weights: entries.map(() => 0), nullWeight: 0 };
@@ -336,20 +336,19 @@ function dictPanel() {
     const nothing = query.error ?? (entries.length ? `KeyError: ${code}` : "KeyError: this SoftDict is empty");
     soft.replaceChildren(el("code", {}, line), ...(asked ? [datum(result, "", { id: "dict-soft" }), ...[answer].flat(),
       el("p", { class: "quiet" }, resting(weights) + (nullWeight ? `; the silent entry takes ${percent(nullWeight)}` : ""))]
-      : [el("strong", { class: "missing" }, nothing)]));
+      : [missing(nothing)]));
     out.show(pySet(set), ...edits, line);
   }
 
   asks.addEventListener("input", update);
   silent.addEventListener("input", update);
+  const headings = el("tr", {}, ["key", "value", "share"].map((text) => el("th", { scope: "col" }, text)), el("td"));
   reveal.append(el("div", { class: "two" },
     el("div", { class: "stack" }, control, field("Ask for", asks), names,
-      el("div", { class: "scroll" }, el("table", { class: "entries" }, el("thead", {}, el("tr", {}, ["key", "value", "share"].map((text) => el("th", { scope: "col" }, text)), el("td"))), body)),
+      el("div", { class: "scroll" }, el("table", { class: "entries" }, el("thead", {}, headings), body)),
       adding, field("A silent entry scores (null_score)", silent)),
     el("div", { class: "stack" }, knob.node, el("div", {}, el("h3", {}, "The hard side, a dict"), hard),
       el("div", {}, el("h3", {}, "The soft side, a SoftDict"), soft))), out);
-  const whole = begin;
-  begin = (chosen) => { whole(chosen); form(); };
   begin(first);
 }
 
@@ -360,7 +359,8 @@ function planePanel() {
   const best = (similarity) => title(corners.entries[winner(score(similarity, corners.queries[0].key, corners.entries.map((e) => e.key)))]);
   const reveal = guess("plane", "turn T all the way to 0, so that the best entry alone answers. Is it the nearest key?",
     ["Always: best means nearest", "It depends on the similarity", "Never: at T = 0 all answer alike"],
-    () => ({ right: 1, why: `Among the keys (1, 0), (0, 1), (3, 3) the query (1, 0.1) finds ${best("gaussian")} by gaussian, but ${best("dot")} by dot product, which likes long keys.` }));
+    () => ({ right: 1, why: `Among the keys (1, 0), (0, 1), (3, 3) the query (1, 0.1) finds ${best("gaussian")} by gaussian, `
+      + `but ${best("dot")} by dot product, which likes long keys.` }));
   const SIDE = 400;
   let set, entries, query, similarity, box, step, before = null;
   const svg = el("svg", { class: "map", viewBox: `0 0 ${SIDE} ${SIDE}`, role: "group", "aria-label": "Keys and the query in the plane" });
@@ -369,7 +369,8 @@ function planePanel() {
   const x = coordinate("x"), y = coordinate("y");
   const knob = dial(() => { before = null; update(); });
   const { first, control } = sets("corners", begin);
-  const likeness = choice("Similarity", Object.keys(SIMILARITIES).map((name) => [name, name]), "", (name) => { similarity = name; before = null; update(); });
+  const likenesses = Object.keys(SIMILARITIES).map((name) => [name, name]);
+  const likeness = choice("Similarity", likenesses, "", (name) => { similarity = name; before = null; update(); });
   const add = el("button", { type: "button", id: "plane-add", onclick: () => {
     before = shares();
     entries.push({ name: `new ${entries.length + 1 - set.plane.length}`, spot: [...query] });
@@ -422,7 +423,8 @@ function planePanel() {
     const handle = el("g", { class: "query", tabindex: 0, role: "slider", "aria-label": "query: arrow keys move it", "aria-valuenow": query[0],
       "aria-valuetext": `x ${query[0]}, y ${query[1]}`, transform: `translate(${qx} ${qy})` },
       el("circle", { r: 22 }), el("path", { d: "M 0 -11 L 11 0 L 0 11 L -11 0 Z" }));
-    svg.replaceChildren(el("line", { class: "axis", x1: 0, x2: SIDE, y1: oy, y2: oy }), el("line", { class: "axis", y1: 0, y2: SIDE, x1: ox, x2: ox }),
+    svg.replaceChildren(
+      el("line", { class: "axis", x1: 0, x2: SIDE, y1: oy, y2: oy }), el("line", { class: "axis", y1: 0, y2: SIDE, x1: ox, x2: ox }),
       ...entries.map((entry, j) => {
         const [x2, y2] = place(entry.spot);
         return el("line", { class: "ray", x1: qx, y1: qy, x2, y2, "stroke-width": 1 + 9 * weights[j], "stroke-opacity": 0.1 + 0.9 * weights[j] });
@@ -432,7 +434,8 @@ function planePanel() {
         const left = cx > SIDE - 140;
         return el("g", {}, el("circle", { class: weights[j] === most ? "key wins" : "key", cx, cy, r }),
           el("circle", { class: "core", cx, cy, r: 2.5 }),
-          entries.length > 15 && !loudest.includes(j) ? "" : el("text", { x: cx + (left ? -r - 5 : r + 5), y: cy - 8, "text-anchor": left ? "end" : "start" }, clipped(text, 16)));
+          entries.length > 15 && !loudest.includes(j) ? ""
+            : el("text", { x: cx + (left ? -r - 5 : r + 5), y: cy - 8, "text-anchor": left ? "end" : "start" }, clipped(text, 16)));
       }), handle);
     if (focused) handle.focus();
     [x.value, y.value] = query;
@@ -440,7 +443,8 @@ function planePanel() {
     const kept = order.slice(0, 12).sort((i, j) => i - j);
     list.show(kept.map((j) => ({ name: title(entries[j]), share: weights[j], before: before && (before[j] ?? 0), best: weights[j] === most })));
     sum.textContent = before ? "Blue marks: the shares before. A new entry takes from all." : resting(weights);
-    out.show(`lookup_weights(${pyVector(vector(query))}, [${entries.map((entry) => pyVector(vector(entry.spot))).join(", ")}], similarity="${similarity}", temperature=${pyNumber(knob.temperature)})`);
+    const keys = entries.map((entry) => pyVector(vector(entry.spot))).join(", "), T = pyNumber(knob.temperature);
+    out.show(`lookup_weights(${pyVector(vector(query))}, [${keys}], similarity="${similarity}", temperature=${T})`);
   }
 
   svg.addEventListener("pointerdown", (event) => { svg.setPointerCapture(event.pointerId); drag(event); });
@@ -458,7 +462,9 @@ function planePanel() {
     move(query.map((value, axis) => value + way[axis] * step * (event.shiftKey ? 10 : 1)));
   });
   for (const input of [x, y]) input.addEventListener("change", () => move([Number(x.value), Number(y.value)]));
-  reveal.append(el("div", { class: "two" }, el("div", { class: "stack" }, svg, el("div", { class: "row" }, field("query x", x), field("query y", y)), el("div", { class: "row" }, add, remove), note),
+  reveal.append(el("div", { class: "two" },
+    el("div", { class: "stack" }, svg, el("div", { class: "row" }, field("query x", x), field("query y", y)),
+      el("div", { class: "row" }, add, remove), note),
     el("div", { class: "stack" }, control, likeness, knob.node, list, sum)), out);
   begin(first);
 }
@@ -467,18 +473,21 @@ function planePanel() {
 
 function highlighterPanel() {
   let set, query;
-  const asking = el("div"), texts = el("ol", { class: "texts", tabindex: 0, "aria-label": "Texts" }), said = el("p", { class: "quiet" }), out = python("highlighter");
+  const asking = el("div"), texts = el("ol", { class: "texts", tabindex: 0, "aria-label": "Texts" });
+  const said = el("p", { class: "quiet" }), out = python("highlighter");
   const knob = dial(update);
   const { first, control } = sets("notes", begin);
-  const options = (of) => [...of.queries, ...of.entries.slice(0, 60).map((entry) => ({ name: title(entry), key: entry.key, code: pyEntry(entry, of.plain) }))];
+  const asker = (of) => (entry) => ({ name: title(entry), key: entry.key, code: pyEntry(entry, of.plain) });
+  const options = (of) => [...of.queries, ...of.entries.slice(0, 60).map(asker(of))];
   const start = options(first)[0];
   const scored = (of, by) => score(of.similarity, by.key, of.entries.map((entry) => entry.key), of.width);
   const best = winner(scored(first, start));
-  const offered = first.entries.map((_, j) => j).filter((j) => j < 4 || j === best).concat(best === 4 || first.entries.length < 5 ? [] : best < 4 ? [4] : []);
+  const offered = first.entries.map((_, j) => j).filter((j) => j < 4 || j === Math.max(best, 4));
   const reveal = guess("highlighter", `the question is \u201c${start.name}\u201d. Which text gets the most ink?`,
     offered.map((j) => title(first.entries[j])), () => ({
       right: offered.indexOf(best),
-      why: `It gets ${percent(weigh(scored(first, start), first.temperature).weights[best])} of the ink. Every text gets some, and the shares sum to 1 whether anything fits or not.`,
+      why: `It gets ${percent(weigh(scored(first, start), first.temperature).weights[best])} of the ink. Every text gets some, `
+        + "and the shares sum to 1 whether anything fits or not.",
     }));
   function begin(chosen) {
     set = chosen;
@@ -501,7 +510,8 @@ function highlighterPanel() {
       figure.value = JSON.stringify(share);
       figure.textContent = percent(share);
     });
-    said.textContent = `The answer ${resting(weights)}${nullWeight ? `; the silent entry takes ${percent(nullWeight)}` : ""}. The hard answer is \u201c${title(set.entries[winner(scores)])}\u201d alone.`;
+    said.textContent = `The answer ${resting(weights)}${nullWeight ? `; the silent entry takes ${percent(nullWeight)}` : ""}. `
+      + `The hard answer is \u201c${title(set.entries[winner(scores)])}\u201d alone.`;
     out.show(pySet(set), `sd.at(temperature=${pyNumber(T)}).lookup(${query.code}).weights`);
   }
   reveal.append(el("div", { class: "two" }, el("div", { class: "stack" }, control, asking, knob.node, said), texts), out);
@@ -511,7 +521,8 @@ function highlighterPanel() {
 // ---- Roles -----------------------------------------------------------------------------------------
 
 const HEAD = Object.fromEntries(Object.entries(DATA.head).map(([name, { tokens, q, k }]) => [name, { tokens, q: unpack(q), k: unpack(k) }]));
-const HEAD_CODE = (which) => ["layer, sentences = real_head()", `tokens, x = sentences["${which}"]`, "(q,), (k,), _ = layer.project(x.astype(float))"];
+const HEAD_CODE = (which) =>
+  ["layer, sentences = real_head()", `tokens, x = sentences["${which}"]`, "(q,), (k,), _ = layer.project(x.astype(float))"];
 
 function rolesPanel() {
   const { tokens, q, k } = HEAD.tired, it = tokens.indexOf("it"), animal = tokens.indexOf("animal");
@@ -527,10 +538,13 @@ function rolesPanel() {
   const reveal = guess("roles", "swap Q and K. Since q \u00b7 k = k \u00b7 q, what becomes of the weights of \u201cit\u201d?",
     ["Nothing: the products are the same", "They change"], () => {
       const best = winner(VIEWS.swapped.make()[it]);
-      return { right: 1, why: `\u201cit\u201d gave ${percent(plain[it][animal])} to \u201c${tokens[animal]}\u201d; swapped, its largest share is ${percent(VIEWS.swapped.make()[it][best])}, for \u201c${tokens[best]}\u201d. Softmax shares out along each row, and rows are queries.` };
+      const gave = `\u201cit\u201d gave ${percent(plain[it][animal])} to \u201c${tokens[animal]}\u201d`;
+      return { right: 1, why: `${gave}; swapped, its largest share is ${percent(VIEWS.swapped.make()[it][best])}, `
+        + `for \u201c${tokens[best]}\u201d. Softmax shares out along each row, and rows are queries.` };
     });
   let view = "plain", row = it;
-  const matrix = el("table", { class: "matrix" }), told = el("p", { class: "quiet" }), list = bars("The largest shares"), of = el("h3"), out = python("roles");
+  const matrix = el("table", { class: "matrix" }), told = el("p", { class: "quiet" }), of = el("h3");
+  const list = bars("The largest shares"), out = python("roles");
   function update() {
     const weights = VIEWS[view].make(), rows = rowSums(weights), columns = rowSums(transpose(weights));
     const most = Math.max(...columns), least = Math.min(...columns);
@@ -539,21 +553,28 @@ function rolesPanel() {
     const focused = matrix.contains(document.activeElement);
     matrix.replaceChildren(
       el("caption", { class: "quiet" }, "query asks (down), entry answers (across)"),
-      el("thead", {}, el("tr", {}, el("td", { class: "who" }), tokens.map((token) => el("th", { scope: "col", class: "down" }, el("span", {}, token))), el("th", { scope: "col", class: "down end" }, el("span", {}, "row sum")))),
+      el("thead", {}, el("tr", {}, el("td", { class: "who" }),
+        tokens.map((token) => el("th", { scope: "col", class: "down" }, el("span", {}, token))),
+        el("th", { scope: "col", class: "down end" }, el("span", {}, "row sum")))),
       el("tbody", {}, weights.map((shares, i) => el("tr", { class: i === row && "chosen" },
-        el("th", { scope: "row" }, el("button", { type: "button", "aria-pressed": String(i === row), onclick: () => { row = i; update(); } }, tokens[i])),
+        el("th", { scope: "row" },
+          el("button", { type: "button", "aria-pressed": String(i === row), onclick: () => { row = i; update(); } }, tokens[i])),
         shares.map((share) => el("td", { class: "inked", style: `--share: ${share}` }, datum(share, short(share)))),
         el("td", { class: odd(rows[i]) }, datum(rows[i], rows[i].toFixed(1)))))),
-      el("tfoot", {}, el("tr", { class: "sums" }, el("th", { scope: "row" }, "sum"), columns.map((sum) => el("td", { class: odd(sum) }, datum(sum, sum.toFixed(sum < 0.1 ? 2 : 1)))), el("td"))));
+      el("tfoot", {}, el("tr", { class: "sums" }, el("th", { scope: "row" }, "sum"),
+        columns.map((sum) => el("td", { class: odd(sum) }, datum(sum, sum.toFixed(sum < 0.1 ? 2 : 1)))), el("td"))));
     if (focused) matrix.querySelectorAll("tbody button")[row].focus();
     told.textContent = VIEWS[view].told;
-    if (most - least > 1e-9) told.textContent += ` Column sums run from ${number(least)} (${tokens[columns.indexOf(least)]}) to ${number(most)} (${tokens[columns.indexOf(most)]}).`;
+    const word = (sum) => `${number(sum)} (${tokens[columns.indexOf(sum)]})`;
+    if (most - least > 1e-9) told.textContent += ` Column sums run from ${word(least)} to ${word(most)}.`;
     of.textContent = `What \u201c${tokens[row]}\u201d listens to most`;
     const order = weights[row].map((_, j) => j).sort((i, j) => weights[row][j] - weights[row][i]).slice(0, 5);
     list.show(order.map((j, n) => ({ name: tokens[j], share: weights[row][j], best: n === 0 })));
     out.show(...HEAD_CODE("tired"), VIEWS[view].code);
   }
-  const views = toggles("Who asks whom", "roles-view", [["plain", "queries ask, keys answer"], ["swapped", "Q and K swapped"], ["wrong", "softmax along the wrong axis"]], "plain", (name) => { view = name; update(); });
+  const views = toggles("Who asks whom", "roles-view",
+    [["plain", "queries ask, keys answer"], ["swapped", "Q and K swapped"], ["wrong", "softmax along the wrong axis"]], "plain",
+    (name) => { view = name; update(); });
   reveal.append(el("div", { class: "stack" }, views, told, el("div", { class: "wide" }, matrix), of, list), out);
   update();
 }
@@ -563,7 +584,8 @@ function rolesPanel() {
 function headPanel() {
   const { tokens, q, k } = HEAD.tired, it = tokens.indexOf("it");
   const choices = ["animal", "street", "tired", "it"];
-  const reveal = guess("head", "\u201cThe animal didn\u2019t cross the street because it was too tired.\u201d What does \u201cit\u201d listen to most?",
+  const reveal = guess("head",
+    "\u201cThe animal didn\u2019t cross the street because it was too tired.\u201d What does \u201cit\u201d listen to most?",
     choices.map((word) => (word === "it" ? "it, itself" : word)), () => {
       const shares = attention(q, k, 1)[it], best = winner(shares);
       return { right: choices.indexOf(tokens[best]), why: `It gets ${percent(shares[best])}. Now make the street too wide.` };
@@ -578,20 +600,27 @@ function headPanel() {
     const weights = marks === "cut" ? all.map((share, j) => (where[j] ? share : 0)) : all;
     const hidden = (j) => marks !== "shown" && !where[j];
     const focused = sentence.contains(document.activeElement);
-    sentence.replaceChildren(...tokens.map((token, j) => el("li", {}, el("button", { type: "button", class: hidden(j) ? "inked hidden" : "inked", style: `--share: ${weights[j]}`,
-      "aria-pressed": String(j === row), "aria-label": `${token}, ${percent(weights[j])}`, onclick: () => { row = j; update(); } }, el("span", {}, token), datum(weights[j])))));
+    sentence.replaceChildren(...tokens.map((token, j) => el("li", {}, el("button", {
+      type: "button", class: hidden(j) ? "inked hidden" : "inked", style: `--share: ${weights[j]}`, "aria-pressed": String(j === row),
+      "aria-label": `${token}, ${percent(weights[j])}`, onclick: () => { row = j; update(); },
+    }, el("span", {}, token), datum(weights[j])))));
     if (focused) sentence.querySelectorAll("button")[row].focus();
     const order = weights.map((_, j) => j).sort((i, j) => weights[j] - weights[i] || i - j).slice(0, 5);
     list.show(order.map((j, n) => ({ name: tokens[j], share: weights[j], best: n === 0 })));
     const scores = score("scaled_dot", q[row], k), hard = tokens[winner(scores, marks === "shown" ? null : where)];
-    said.textContent = `A hard lookup would return \u201c${hard}\u201d${hard.startsWith("[") ? ", a mark: nothing" : ""}. The answer ${resting(weights)}; its shares sum to ${number(rowSums([weights])[0])}.`;
+    said.textContent = `A hard lookup would return \u201c${hard}\u201d${hard.startsWith("[") ? ", a mark: nothing" : ""}. `
+      + `The answer ${resting(weights)}; its shares sum to ${number(rowSums([weights])[0])}.`;
     const seen = marks === "shown" ? [] : ['seen = np.array([not token.startswith("[") for token in tokens])'];
     const ask = `attention_weights(q, k, temperature=${pyNumber(T)}${marks === "masked" ? ", where=seen" : ""})`;
     out.show(...HEAD_CODE(which), ...seen, `${ask}[${row}]${marks === "cut" ? " * seen" : ""}  # ${tokens[row]} asks`);
   }
   const ends = toggles("because it was too", "head-which", [["tired", "tired"], ["wide", "wide"]], "tired", (name) => { which = name; update(); });
-  const hiding = toggles("The marks [CLS] and [SEP]", "head-marks", [["shown", "take part"], ["masked", "are left out: the others share it all"], ["cut", "are cut off afterwards: shares sum to less"]], "shown", (name) => { marks = name; update(); });
-  reveal.append(el("div", { class: "stack" }, ends, sentence, el("div", { class: "two" }, el("div", { class: "stack" }, el("h3", {}, "The largest shares"), list), el("div", { class: "stack" }, knob.node, hiding)), said,
+  const hiding = toggles("The marks [CLS] and [SEP]", "head-marks",
+    [["shown", "take part"], ["masked", "are left out: the others share it all"], ["cut", "are cut off afterwards: shares sum to less"]],
+    "shown", (name) => { marks = name; update(); });
+  const largest = el("div", { class: "stack" }, el("h3", {}, "The largest shares"), list);
+  reveal.append(el("div", { class: "stack" }, ends, sentence,
+    el("div", { class: "two" }, largest, el("div", { class: "stack" }, knob.node, hiding)), said,
     el("p", { class: "quiet" }, "Weights say what was mixed. By themselves they do not explain why a model does what it does.")), out);
   knob.start(1);
   update();
@@ -604,7 +633,8 @@ function dimensionPanel() {
   const mean = (numbers) => numbers.reduce((sum, x) => sum + x, 0) / numbers.length;
   const reveal = guess("dimension", "8 random keys of width 2048, plain dot products, no dividing. How large is the largest share, on the average?",
     ["About 1/8: they are all alike", "About a half", "Nearly 1: one takes all"], () => ({
-      right: 2, why: "A sum of d random products spreads by about \u221ad: scores are far apart, and softmax picks one. Divided by \u221ad they spread by about 1 at every width.",
+      right: 2, why: "A sum of d random products spreads by about \u221ad: scores are far apart, and softmax picks one. "
+        + "Divided by \u221ad they spread by about 1 at every width.",
     }));
   let at = 1, seed = 1;
   const seen = new Map(); // width -> mean largest shares, of the present seed
@@ -620,16 +650,25 @@ function dimensionPanel() {
     width.setAttribute("aria-valuetext", `d = ${d}`);
     [[raw, drawn.raw[0]], [scaled, drawn.scaled[0]]].forEach(([list, weights]) =>
       list.show(weights.map((share, j) => ({ name: `key ${j + 1}`, share, best: share === Math.max(...weights) }))));
-    rawMean.replaceChildren("mean largest share of ", String(TRIALS), " draws: ", datum(means[0], means[0].toFixed(2), { id: "dimension-raw" }));
-    scaledMean.replaceChildren("mean largest share of ", String(TRIALS), " draws: ", datum(means[1], means[1].toFixed(2), { id: "dimension-scaled" }));
+    [[rawMean, "raw"], [scaledMean, "scaled"]].forEach(([said, name], i) =>
+      said.replaceChildren(`mean largest share of ${TRIALS} draws: `, datum(means[i], means[i].toFixed(2), { id: `dimension-${name}` })));
     const spot = (d, share) => [44 + WIDTHS.indexOf(d) * 62, 160 - share * 145];
     const visited = [...seen].sort((a, b) => a[0] - b[0]);
     const line = (i, name) => [el("polyline", { class: name, points: visited.map(([d, pair]) => spot(d, pair[i])).join(" ") }),
-      ...visited.map(([d, pair]) => { const [cx, cy] = spot(d, pair[i]); return i ? el("rect", { class: name, x: cx - 5, y: cy - 5, width: 10, height: 10 }) : el("circle", { class: name, cx, cy, r: 5 }); })];
+      ...visited.map(([d, pair]) => {
+        const [cx, cy] = spot(d, pair[i]);
+        return i ? el("rect", { class: name, x: cx - 5, y: cy - 5, width: 10, height: 10 }) : el("circle", { class: name, cx, cy, r: 5 });
+      })];
     const [d0, pair] = visited.at(-1);
-    chart.replaceChildren(...[0, 0.5, 1].flatMap((share) => [el("line", { class: "axis", x1: 36, x2: 395, y1: spot(2, share)[1], y2: spot(2, share)[1] }), el("text", { x: 30, y: spot(2, share)[1] + 4, "text-anchor": "end" }, String(share))]),
+    const level = (share) => spot(2, share)[1];
+    chart.replaceChildren(
+      ...[0, 0.5, 1].flatMap((share) => [el("line", { class: "axis", x1: 36, x2: 395, y1: level(share), y2: level(share) }),
+        el("text", { x: 30, y: level(share) + 4, "text-anchor": "end" }, String(share))]),
       ...WIDTHS.map((d) => el("text", { x: spot(d, 0)[0], y: 180, "text-anchor": "middle" }, String(d))), ...line(0, "raw"), ...line(1, "scaled"),
-      ...["raw", "scaled"].map((name, i) => { const [x, y] = spot(d0, pair[i]); return el("text", { class: name, x: d0 > 500 ? x - 8 : x + 9, y: y + (i ? 18 : -9), "text-anchor": d0 > 500 ? "end" : "start" }, name); }));
+      ...["raw", "scaled"].map((name, i) => {
+        const [x, y] = spot(d0, pair[i]), wide = d0 > 500;
+        return el("text", { class: name, x: wide ? x - 8 : x + 9, y: y + (i ? 18 : -9), "text-anchor": wide ? "end" : "start" }, name);
+      }));
     out.show(`rng = np.random.RandomState(${seed})`, `q, k = rng.normal(size=(${TRIALS}, 1, ${d})), rng.normal(size=(${TRIALS}, ${KEYS}, ${d}))`,
       '[lookup_weights(q, k, similarity=name).max(axis=-1).mean() for name in ("dot", "scaled_dot")]');
   }
@@ -638,7 +677,8 @@ function dimensionPanel() {
   reveal.append(el("div", { class: "stack" },
     el("div", { class: "two" },
       el("div", { class: "stack" }, field("Width d of query and keys", width), el("div", { class: "row" }, shown, again),
-        el("p", { class: "quiet" }, "Each width draws 200 queries, each with 8 keys of its own, from a normal distribution. Move d through all six: the points stay.")),
+        el("p", { class: "quiet" }, "Each width draws 200 queries, each with 8 keys of its own, from a normal distribution. "
+          + "Move d through all six: the points stay.")),
       el("div", {}, el("h3", {}, "Mean largest share, by width"), chart)),
     el("div", { class: "two" }, el("div", {}, el("h3", {}, "First draw, raw: softmax(q \u00b7 k)"), raw, rawMean),
       el("div", {}, el("h3", {}, "First draw, scaled: softmax(q \u00b7 k / \u221ad)"), scaled, scaledMean))), out);
