@@ -735,7 +735,7 @@ def fit(
         Where to start. It is left alone.
     queries : as for ``sd[queries]``, optional
         m queries; without them every entry asks, and asks with its new key where keys are learned.
-    targets : array of shape (m, *value_shape), or m classes, optional
+    targets : array of shape `(m, *value_shape)`, or m classes, optional
         What should be answered; without them the stored values of the entries that ask.
     learn : str or sequence of str
         Any of "temperature", "keys", "values" and "similarity": a linear map before the similarity, which

@@ -282,7 +282,7 @@ class SoftDict:
 
         Parameters
         ----------
-        keys, values : arrays of shape (n, d) or (n,), and (n, *value_shape), or a list of n objects
+        keys, values : arrays of shape `(n, d)` or `(n,)`, and `(n, *value_shape)`, or a list of n objects
             Without labels each key vector is its own name.
         labels : sequence of n distinct hashable objects, optional
             The names.
@@ -573,12 +573,12 @@ class SoftDict:
 
     @property
     def key_vectors(self) -> Array:
-        """The key vectors (n, *key_shape), read-only, good until the next write."""
+        """The key vectors `(n, *key_shape)`, read-only, good until the next write."""
         return self._store.lend()[0].reshape(len(self), *self._store.key_shape)
 
     @property
     def value_vectors(self) -> Array:
-        """The values (n, *value_shape), read-only, good until the next write."""
+        """The values `(n, *value_shape)`, read-only, good until the next write."""
         if self._store.value_shape is None and len(self):
             raise TypeError(self._cannot_blend())
         return self._store.lend()[1].reshape(len(self), *(self._store.value_shape or ()))

@@ -1,4 +1,4 @@
-"""Every difference from dict: one test for each row of docs/differences-from-dict.md, and none besides.
+"""Every difference from dict: one test for each row of its page in the docs, none besides.
 
 Each test shows both sides: what a plain dict does, and what a SoftDict does in its place.
 """
@@ -18,7 +18,7 @@ import pytest
 
 from softdict import SoftDict
 
-PAGE = Path(__file__).parents[1] / "docs" / "differences-from-dict.md"
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "differences-from-dict.md"
 
 
 def rows(text: str) -> list[str]:

@@ -443,7 +443,7 @@ def test_the_script_draws_the_pictures_that_are_shown(tmp_path, monkeypatch, cap
     pictures.main(tmp_path)
     assert pyplot.get_fignums() == before
     drawn = {path.name: path for path in tmp_path.iterdir()}
-    kept = {path.name: path for path in (ROOT / "docs" / "pictures").iterdir()}
+    kept = {path.name: path for path in (ROOT / "docs" / "how-to" / "pictures").iterdir()}
     assert set(drawn) == set(kept) == set(re.findall(r"^(\S+):", capsys.readouterr().out, re.M))
     for name, path in drawn.items():
         assert pyplot.imread(path).shape == pyplot.imread(kept[name]).shape
@@ -453,8 +453,8 @@ def test_the_script_draws_the_pictures_that_are_shown(tmp_path, monkeypatch, cap
 
 def test_every_picture_is_shown_with_words_for_those_who_do_not_see_it():
     shown = {}
-    for page in (ROOT / "README.md", ROOT / "docs" / "pictures.md"):
+    for page in (ROOT / "README.md", ROOT / "docs" / "how-to" / "pictures.md"):
         for words, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             shown.setdefault(Path(target).name, []).append(words)
-    assert set(shown) == {path.name for path in (ROOT / "docs" / "pictures").iterdir()}
+    assert set(shown) == {path.name for path in (ROOT / "docs" / "how-to" / "pictures").iterdir()}
     assert all(len(words.split()) > 10 for found in shown.values() for words in found)
