@@ -329,8 +329,8 @@ def as_vote(value: Any) -> Any:
     return name
 
 
-def pairs(entries: Any) -> tuple[list[Any], list[Any]]:
-    """Return the keys and the values of a mapping, or of pairs, as dict.update reads them."""
+def pairs(entries: Any, named: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Return the keys and the values of a mapping or of pairs, and of names, as dict.update reads them."""
     if isinstance(entries, Mapping):
         entries = entries.items()
     elif hasattr(entries, "keys"):
@@ -351,7 +351,7 @@ def pairs(entries: Any) -> tuple[list[Any], list[Any]]:
             ) from None
         keys.append(key)
         values.append(value)
-    return keys, values
+    return [*keys, *named], [*values, *named.values()]
 
 
 def stack(items: list[Any], owner: Callable[[int], str], dtype: Any) -> Array:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict import _backend
+from softdict import _backend, _tensors
 from softdict._checks import Array, Call, Floats, Masks, Source, Tile, arrange, check_settings, check_size
 from softdict.scores import Block, as_similarity, score_pairs, widths
 from softdict.weights import Entmax, all_finite, as_weighting, log_sum_exp, logits, ranking, share, weigh
@@ -700,6 +700,7 @@ def weights_of(call: Call, settings: Any, span: Any = None) -> Any:
     return call.result(out)
 
 
+@_tensors.door
 def soft_lookup(
     query: Any, keys: Any, values: Any, *, similarity: Any = "gaussian", temperature: float = 1.0,
     weighting: Any = "softmax", where: Any = None, bias: Any = None, top_k: int | None = None,
@@ -775,6 +776,7 @@ def soft_lookup(
     return values_of(arrange(query, keys, values, where, bias, widths(similarity)), settings)
 
 
+@_tensors.door
 def lookup_weights(
     query: Any, keys: Any, *, similarity: Any = "gaussian", temperature: float = 1.0,
     weighting: Any = "softmax", where: Any = None, bias: Any = None, top_k: int | None = None,

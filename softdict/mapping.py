@@ -16,6 +16,7 @@ from softdict._checks import Array, Masks, Source, brief
 from softdict._store import Store
 from softdict.blend import Partial, answer, by_parts, checked, explain, partial, shaped
 from softdict.encoders import Asked, Keys, key_name
+from softdict.gradients import ask_with_tensors
 from softdict.scores import by_length, widths
 from softdict.weights import calibrate, entropy
 
@@ -155,8 +156,7 @@ class HardView(MutableMapping[Any, Any]):
         sd, store = self._sd, self._store
         given = entries._store if isinstance(entries, (SoftDict, HardView)) else None
         if given is None:
-            new_keys, new_values = _checks.pairs(entries)
-            new_keys, new_values = [*new_keys, *named], [*new_values, *named.values()]
+            new_keys, new_values = _checks.pairs(entries, named)
             if new_keys:
                 store.writable()
                 sd._write(encoders.read_keys(store, sd.encoder, new_keys), new_values)
@@ -422,6 +422,7 @@ class SoftDict:
 
     # ---- asking is soft ------------------------------------------------------------------------
 
+    @ask_with_tensors
     def __getitem__(self, query: Any) -> Any:
         """Return the blend for one query, or for a batch of them."""
         asked = self._read(query)
@@ -430,6 +431,7 @@ class SoftDict:
             raise KeyError(_checks.unreached(query, reached, asked.single))
         return value
 
+    @ask_with_tensors
     def get(self, query: Any, default: Any = None) -> Any:
         """Return the blend; `default` for a query that has none, or in such rows of a batch."""
         try:
@@ -533,8 +535,7 @@ class SoftDict:
 
     def _shape(self, asked: Asked) -> tuple[int, ...]:
         """Return the shape of an answer."""
-        one = self._store.value_shape or ()
-        return one if asked.single else (len(asked.vectors), *one)
+        return (() if asked.single else (len(asked.vectors),)) + (self._store.value_shape or ())
 
     def _pick(self, asked: Asked, masks: Masks) -> tuple[Any, Any]:
         """Return the winners' objects, at T = 0; the earliest of a tie."""
@@ -742,8 +743,7 @@ class Lookup:
 
         Arrays and lists stand as tuples. O(n) for each query.
         """
-        votes = []
-        names = [_checks.as_vote(self._stored(j)) for j in range(len(self.keys))]
+        votes, names = [], [_checks.as_vote(self._stored(j)) for j in range(len(self.keys))]
         for row in np.atleast_2d(self.weights):
             total: Counter[Any] = Counter()
             for name, weight in zip(names, row.tolist(), strict=True):

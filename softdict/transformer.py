@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from softdict._backend import library
 from softdict._checks import (
     Array,
     Call,
@@ -25,6 +26,7 @@ from softdict._checks import (
     numbers,
     store_dtype,
 )
+from softdict._tensors import answer, stand_ins
 from softdict.blend import checked, values_of, weights_of
 from softdict.gradients import Gradients, as_given, check_cotangent, check_smooth, gradients_of, shapes_of
 from softdict.mapping import Lookup, SoftDict
@@ -114,6 +116,10 @@ def _ask(
 ) -> Any:  # fmt: skip
     """Ask the engine; takes what `_call` takes."""
     settings = checked(**settings, min_score=None)
+    if library(query, key, value, where, bias) is not None:
+        given = [query, key, ... if engine is weights_of else value, where, bias]
+        call, span, lead, shapes = _call(*stand_ins(given), settings, sight)
+        return answer(given, call, settings, span, lead, shapes[:3])
     call, span, lead, _ = _call(query, key, value, where, bias, settings, sight)
     out = engine(call, settings, span)
     return out.reshape(lead + out.shape[len(call.lead) :]) if lead != call.lead else out
