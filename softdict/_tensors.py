@@ -340,7 +340,7 @@ def _weights(xp: Any, q: Tensor, k: Tensor, seen: Any, bias: Any, settings: Any)
     decided = not within or top_k is not None or low is not None
     decided = decided or (isinstance(similarity, InverseDistance) and not similarity.delta)
     exact = _exact(xp, similarity, q, k) if decided else None  # no gradient here, so that it may choose
-    scores = _tame(xp, similarity, q, k, exact) if within else None
+    scores = _tame(xp, similarity, q, k, exact) if within else exact + _idle(xp, q) + _idle(xp, k).mT
     ref: Any = _stop(scores) if exact is None else exact
     seen = ref != -math.inf if seen is None else seen & (ref != -math.inf)  # (1)
     infinite = seen & (ref == math.inf)
@@ -352,21 +352,17 @@ def _weights(xp: Any, q: Tensor, k: Tensor, seen: Any, bias: Any, settings: Any)
     if null is not None:  # (4)
         best = _best(xp, ref, seen)
         out = ((best == math.inf) & (temperature < math.inf)) | ((best >= null) & (temperature == 0))
-        silent = xp.zeros_like(best) + null
         seen, silent = xp.concat([seen, ~out], axis=-1), xp.zeros_like(best) + null
-        ref, scores = (x if x is None else _wider(xp, x, silent) for x in (ref, scores))
+        ref, scores = (_wider(xp, x, silent) for x in (ref, scores))
         bias = None if bias is None else _wider(xp, bias, xp.zeros_like(best), ref.shape[-1] - 1)
     # (5): centered first and divided then, no temperature makes it overflow
-    peak = _best(xp, ref if scores is None else _stop(scores), seen)
+    peak = _best(xp, _stop(scores), seen)
     if temperature == 0:
         seen = seen & ((ref == peak) | xp.isnan(peak))
     finite = xp.where(abs(peak) == math.inf, 0.0, peak)
-    if scores is None:
-        z = xp.where(xp.isnan(peak), peak, xp.zeros_like(ref))
-    else:
-        half = 0.5 if temperature > 1e290 else 1.0
-        z = xp.where(seen & (ref != math.inf), scores, finite)
-        z = (z * half - finite * half) / (temperature * half)
+    half = 0.5 if temperature > 1e290 else 1.0  # the difference of two halves cannot overflow
+    z = xp.where(seen & (ref != math.inf), scores, finite)
+    z = (z * half - finite * half) / (temperature * half or 1.0)
     lift = 0.0
     if bias is not None:
         z = z + xp.where(seen, bias, 0.0)
@@ -414,9 +410,14 @@ def _tame(xp: Any, similarity: Any, q: Tensor, k: Tensor, ref: Any) -> Tensor:
     return xp.where(left[..., :, None] & right[..., None, :], _scores(xp, similarity, a, b), raw)
 
 
+def _idle(xp: Any, x: Tensor) -> Tensor:
+    """Return zeros (..., m, 1) that hand x a gradient of zero, which at the ends nothing else does."""
+    return _sum(xp.where(xp.isfinite(x), x, 0.0) * 0.0)
+
+
 def _rank(xp: Any, scores: Tensor, bias: Any, seen: Tensor, temperature: float) -> Tensor:
     """Return each entry's rank in its row, 0 for the best, by the order of `weights.ranking`."""
-    second = xp.where(xp.isnan(scores), math.inf, xp.where(seen, scores, -math.inf))
+    second = xp.where(seen, xp.where(xp.isnan(scores), math.inf, scores), -math.inf)
     if bias is None:
         return _order(_order(-second))
     prior = xp.where(seen, _stop(bias), -math.inf)
