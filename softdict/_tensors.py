@@ -102,29 +102,32 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
     return either
 
 
+def as_tensor(x: Any, name: str, xp: Any) -> Tensor:
+    """Return a tensor, refused where it is none of the library xp, or of another kind of numbers."""
+    if library(x) is not xp:
+        raise TypeError(
+            f"{name} is {brief(x)} (a {type(x).__name__}), but a tensor of {xp.__name__} was expected, "
+            "as other arguments are: a lookup keeps to one library. Convert it, or all the others."
+        )
+    kind, wanted = _kind(x), "booleans" if name == "where" else "real numbers"
+    if kind == "bool" if name == "where" else "float" in kind or "int" in kind:
+        return x
+    hint = "after looking which of 0 and 1 takes part" if name == "where" else "to floats"
+    raise TypeError(f"{name} has dtype {kind}, but {wanted} were expected. Convert it, {hint}.")
+
+
 def stand_ins(given: list[Any]) -> tuple[Any, Any, Any, Any, Any]:
     """Return NumPy arrays in the shapes of query, keys, values, where and bias, for the checks of shapes.
 
     They take no memory. `...` stands for values that nobody asks for.
     """
-    names = "query", "keys", "values", "where", "bias"
-    found: list[Any] = []
-    xp: Any = library(*given)
-    for name, x in zip(names, given, strict=True):
-        if x is ... or (x is None and name in names[3:]):
+    xp, found = library(*given), list[Any]()
+    for name, x in zip(("query", "keys", "values", "where", "bias"), given, strict=True):
+        if x is ... or (x is None and name in ("where", "bias")):
             found.append(None)
-            continue
-        if library(x) is not xp:
-            raise TypeError(
-                f"{name} is {brief(x)} (a {type(x).__name__}), but a tensor of {xp.__name__} was expected, "
-                "as other arguments are: a lookup keeps to one library. Convert it, or all the others."
-            )
-        kind, wanted = _kind(x), "booleans" if name == "where" else "real numbers"
-        if ("float" in kind or "int" in kind) if name != "where" else kind == "bool":
-            found.append(np.broadcast_to(np.False_ if name == "where" else np.float64(0), tuple(x.shape)))
-            continue
-        hint = "after looking which of 0 and 1 takes part" if name == "where" else "to floats"
-        raise TypeError(f"{name} has dtype {kind}, but {wanted} were expected. Convert it, {hint}.")
+        else:
+            shape = tuple(as_tensor(x, name, xp).shape)
+            found.append(np.broadcast_to(np.False_ if name == "where" else np.float64(0), shape))
     bias = given[4]
     if bias is not None and _told(library(bias).all(bias < math.inf)) is False:
         raise ValueError(
@@ -133,6 +136,20 @@ def stand_ins(given: list[Any]) -> tuple[Any, Any, Any, Any, Any]:
         )
     query, keys, values, where, prior = found
     return query, keys, values, where, prior
+
+
+def together(*given: Any) -> list[Any]:
+    """Return arrays, of which the first is a tensor, as tensors of its library, in one dtype."""
+    xp: Any = library(given[0])
+    tensors = [x if x is None or library(x) is xp else like(x, given[0]) for x in given]
+    dtype = _common(xp, tensors)
+    return [x if x is None else _cast(x, dtype) for x in tensors]
+
+
+def _common(xp: Any, tensors: list[Any]) -> Any:
+    """Return the dtype of all of them together, integers counting as float64."""
+    floats = [x.dtype if "float" in _kind(x) else xp.float64 for x in tensors if x is not None]
+    return functools.reduce(xp.promote_types if hasattr(xp, "promote_types") else xp.result_type, floats)
 
 
 def answer(
@@ -145,10 +162,8 @@ def answer(
     """
     q, k, v, where, bias = given
     lead, split = call.lead if lead is None else lead, lead is not None and lead != call.lead
-    kept = [x for x in (q, k, v) if x is not ...]
     xp = library(q)
-    floats = [x.dtype if "float" in _kind(x) else xp.float64 for x in kept]
-    dtype = functools.reduce(xp.promote_types if hasattr(xp, "promote_types") else xp.result_type, floats)
+    dtype = _common(xp, [x for x in (q, k, v) if x is not ...])
     if shapes is not None:
         q, k, v = (
             x if x is ... else xp.reshape(x, np.shape(shape))
@@ -529,7 +544,7 @@ def _fused(
     """Return what scaled_dot_product_attention answers, where it means the same; else None."""
     rule, similarity, temperature = (settings[s] for s in ("weighting", "similarity", "temperature"))
     extra = any(settings.get(name) is not None for name in ("top_k", "min_score", "null_score"))
-    (m, d), n = call.query.shape[-2:], call.keys.shape[-2]
+    m, n = call.query.shape[-2], call.keys.shape[-2]
     if (
         not hasattr(torch, "Tensor") or v is ... or extra or similarity not in ("dot", "scaled_dot")
         or getattr(as_weighting(rule), "alpha", None) != 1 or not 0 < temperature < math.inf
@@ -538,14 +553,13 @@ def _fused(
         return None
     scale = 1 / (temperature * (_root(q) if similarity == "scaled_dot" else 1))
     q, k, v = (x.to(dtype) for x in (q, k, v))
-    # It would answer NaN where a score overflows, and where NaN is masked.
-    limit = math.sqrt(torch.finfo(dtype).max)
+    # It would answer NaN where a score overflows, and where NaN is masked. The longest rows are a bound, and
+    # so is the length of all together, which takes a fraction of the time; float16 has no room for that.
+    limit, rows = math.sqrt(torch.finfo(dtype).max), -1 if dtype == torch.float16 else None
     with torch.no_grad():
-        a, b, c = (torch.linalg.vector_norm(x, math.inf).to(torch.float64) for x in (q, k, v))
-        if (
-            not _told((a * b * d * scale < limit) & (c < limit) & (a < limit) & (b < limit))
-            or not scale < limit
-        ):
+        sizes = (torch.linalg.vector_norm(x, dim=rows).amax() for x in (q, k, v))
+        a, b, c = (x.to(torch.float32 if dtype == torch.float16 else dtype) for x in sizes)
+        if not _told((a * b * scale < limit) & (a < limit) & (b < limit) & (c < limit)) or not scale < limit:
             return None
     ordered = (
         span is not None and not span[:, 0].any() and (span[:, 1] == np.arange(1, m + 1).clip(max=n)).all()
