@@ -318,8 +318,8 @@ def _own(name: str, given: Any, *shape: Any) -> Array:
         text = ", ".join(f"{x} * {letter}" if x > 1 and letter else letter or str(x) for x, letter in sizes)
         text += "," * (len(shape) == 1)
         raise ValueError(
-            f"{name} has shape {(*array.shape,)}, but ({text}) was expected in SelfAttention, to fit its heads "
-            "and its other arrays. Words are rows, x @ w: transpose what was made for columns."
+            f"{name} has shape {(*array.shape,)}, but ({text}) was expected in SelfAttention, to fit its "
+            "heads and its other arrays. Words are rows, x @ w: transpose what was made for columns."
         )
     if tensor:
         return array
@@ -564,8 +564,8 @@ class SelfAttention:
         x = numbers(x, "x") if xp is None else as_tensor(x, "x", xp)
         if x.ndim < 2 or x.shape[-1] != len(self.w_q):
             raise ValueError(
-                f"x has shape {(*x.shape,)}, but (..., n, {len(self.w_q)}) was expected in SelfAttention, whose "
-                f"matrices have {len(self.w_q)} rows. Give each word a row; a single word is x[None]."
+                f"x has shape {(*x.shape,)}, but (..., n, {len(self.w_q)}) was expected in SelfAttention, "
+                f"whose matrices have {len(self.w_q)} rows. Give each word a row; a single word is x[None]."
             )
         (b_q, b_k, b_v, _), groups = self.biases, self.key_heads or self.heads
         each = (self.w_q, b_q, self.heads), (self.w_k, b_k, groups), (self.w_v, b_v, groups)
