@@ -39,7 +39,9 @@ OPTIONS = [
 
 @pytest.fixture(scope="module")
 def torch():
-    return pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)  # which is quicker where everything is small
+    return torch
 
 
 @pytest.fixture
@@ -81,10 +83,11 @@ def turned(torch, options):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("temperature", [0, 5e-324, 1e-3, 0.7, 1e300, INF])
+@pytest.mark.parametrize("temperature", [0, 5e-324, 0.7, 1e300, INF])
 @pytest.mark.parametrize("similarity", [*SIMILARITIES, InverseDistance(0)], ids=str)
 def test_answers_are_those_of_arrays(torch, similarity, temperature, dtype):
-    for weighting, options, lead in itertools.product(WEIGHTINGS, OPTIONS, [(), (2,)]):
+    for weighting, options in itertools.product(WEIGHTINGS, OPTIONS):
+        lead = (2,) if "where" in options else ()
         q, k, v = problem(lead=lead, dtype=dtype)
         q[..., 0, :], k[..., 5, :] = k[..., 2, :], k[..., 4, :]  # an exact hit, a tie
         how = {"similarity": similarity, "weighting": weighting, "temperature": temperature}
@@ -200,7 +203,8 @@ def test_is_causal_is_offset_0(torch, monkeypatch):
 @pytest.mark.parametrize("temperature", [0.7, 0, INF])
 @pytest.mark.parametrize("similarity", SIMILARITIES, ids=str)
 def test_gradcheck(torch, similarity, temperature):
-    for weighting, options in itertools.product(WEIGHTINGS, OPTIONS):
+    weightings = WEIGHTINGS if temperature == 0.7 else WEIGHTINGS[:2]
+    for weighting, options in itertools.product(weightings, OPTIONS):
         how = turned(torch, masks(options, 4, 6))
         prior = how.pop("bias", None)
         inputs = [torch.tensor(x, requires_grad=True) for x in problem(4, 6)]
@@ -211,7 +215,7 @@ def test_gradcheck(torch, similarity, temperature):
             bias = {} if change is None else {"bias": prior + change}
             return soft_lookup(q, k, v, **rules, **bias), lookup_weights(q, k, **rules, **bias)
 
-        assert torch.autograd.gradcheck(both, inputs, atol=1e-5, rtol=1e-3), rules
+        assert torch.autograd.gradcheck(both, inputs, rtol=1e-3, fast_mode=True), rules
         soft_lookup(*inputs[:3], **rules).sum().backward()
         assert all(x.grad is not None for x in inputs[:3])  # at the ends too
 
@@ -285,11 +289,9 @@ def test_answers_stay_on_the_device(torch):
     q, k, v = (torch.empty(*shape, device="meta") for shape in ((2, 4, 5, 3), (2, 2, 6, 3), (2, 2, 6, 7)))
     where, bias = torch.ones(5, 6, dtype=torch.bool, device="meta"), torch.ones(4, 5, 6, device="meta")
     rules = {"where": where, "bias": bias, "window": (2, 0)}
-    for similarity, weighting, more in itertools.product(
-        [*SIMILARITIES, InverseDistance(0)],
-        WEIGHTINGS,
-        [{}, {"temperature": 0}, {"top_k": 2, "null_score": 0.0}],
-    ):
+    options = [{}, {"temperature": 0}, {"top_k": 2, "null_score": 0.0}]
+    pairs = zip([*SIMILARITIES, InverseDistance(0)], itertools.cycle(WEIGHTINGS), strict=False)
+    for (similarity, weighting), more in itertools.product(pairs, options):
         out = attention(q, k, v, similarity=similarity, weighting=weighting, **rules, **more)
         assert (out.device.type, out.shape, out.dtype) == ("meta", (2, 4, 5, 7), torch.float32)
 
@@ -373,9 +375,9 @@ def test_a_softdict_answers_a_tensor_by_a_tensor(torch):
     )
     np.testing.assert_allclose(q.grad.numpy(), want.query, rtol=0, atol=1e-14)
     x = torch.tensor(0.3, requires_grad=True)
-    (slope,) = torch.autograd.grad(SoftDict({0: 1.0, 1: 2.0})[x], x, create_graph=True)
+    (slope,) = torch.autograd.grad(SoftDict({0: 1.0, 1: 2.0})[x] ** 2, x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
-        torch.autograd.grad(slope, x)
+        slope.backward()
 
 
 def test_a_softdict_of_numbers_and_of_objects_asked_by_tensors(torch):
@@ -398,7 +400,7 @@ def test_a_softdict_of_numbers_and_of_objects_asked_by_tensors(torch):
 def test_any_library_of_the_array_api(torch):
     strict = pytest.importorskip("array_api_strict")
     for similarity, weighting, temperature, options in itertools.product(
-        [*SIMILARITIES, InverseDistance(0)], WEIGHTINGS, [0, 0.7, INF], OPTIONS
+        [*SIMILARITIES, InverseDistance(0)], WEIGHTINGS[::2], [0, 0.7, INF], OPTIONS[::2]
     ):
         arrays, own = problem(), masks(options)
         how = {"similarity": similarity, "weighting": weighting, "temperature": temperature}
