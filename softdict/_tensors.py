@@ -432,7 +432,7 @@ def _idle(xp: Any, x: Tensor) -> Tensor:
 
 def _rank(xp: Any, scores: Tensor, bias: Any, seen: Tensor, temperature: float) -> Tensor:
     """Return each entry's rank in its row, 0 for the best, by the order of `weights.ranking`."""
-    second = xp.where(seen, xp.where(xp.isnan(scores), math.inf, scores), -math.inf)
+    second = xp.where(seen, scores, -math.inf)  # beside NaN no rank matters
     if bias is None:
         return _order(_order(-second))
     prior = xp.where(seen, _stop(bias), -math.inf)
@@ -568,7 +568,7 @@ def _fused(
     seen = None if is_causal else _seen(torch, where, bias, span, q, n)
     empty = None
     if seen is not None:
-        empty = ~seen.any(-1, keepdim=True)  # which must not be NaN
+        empty = ~seen.any(-1, keepdim=True)  # NaN in the answer before torch 2.5, and in what goes back
         seen = seen | empty
         if bias is not None:
             if not _told((torch.where(bias > -math.inf, bias, 0.0).abs() < limit).all()):

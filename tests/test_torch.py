@@ -103,7 +103,7 @@ def test_answers_are_those_of_arrays(torch, similarity, temperature, dtype):
 
 
 @pytest.mark.parametrize(
-    "heads", [((), ()), ((2,), (2,)), ((3, 4), (3, 2)), ((4,), (1,)), ((2, 2, 2), (2, 2))]
+    "heads", [((), ()), ((2,), (2,)), ((3, 6), (3, 2)), ((4,), (1,)), ((2, 2, 2), (2, 2))]
 )
 @pytest.mark.parametrize(("m", "n"), [(4, 7), (7, 4), (5, 5), (1, 6), (3, 0), (0, 3)])
 def test_attention_is_that_of_arrays(torch, m, n, heads):
@@ -141,6 +141,27 @@ def test_shapes_are_those_of_arrays(torch):
     assert (
         one.tolist() == soft_lookup(q[:1], k, v, where=torch.arange(9) > 2, bias=torch.ones(1, 9))[0].tolist()
     )
+
+
+def test_an_exact_hit_comes_first_whatever_underflows(torch):
+    keys, values = (
+        torch.tensor([[1e-200], [0.0], [-1e-200]], dtype=torch.float64),
+        torch.eye(3, dtype=torch.float64),
+    )
+    for similarity in ("gaussian", "laplacian", InverseDistance(0), InverseDistance(0.1)):
+        for how in ({"temperature": 0}, {"top_k": 1}, {"top_k": 1, "temperature": INF}):
+            assert soft_lookup(keys, keys, values, similarity=similarity, **how).tolist() == values.tolist()
+
+
+def test_the_order_of_ties_is_that_of_arrays(torch):
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.integers(0, 3, size=shape).astype(float) for shape in ((20, 2), (15, 2), (15, 3)))
+    bias = rng.integers(0, 2, size=(20, 15)).astype(float)
+    for temperature, top_k, prior in itertools.product([0, 1, INF], [1, 2, 5], [None, bias, -0.5 * bias]):
+        how = {"temperature": temperature, "top_k": top_k}
+        own, theirs = ({} if prior is None else {"bias": f(prior)} for f in (np.asarray, torch.tensor))
+        got = lookup_weights(torch.tensor(q), torch.tensor(k), **how, **theirs)
+        agree(got, lookup_weights(q, k, **how, **own), 1e-14, "tensors' ties", how)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
