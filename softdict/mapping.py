@@ -441,9 +441,7 @@ class SoftDict:
         value, reached = self._ask(asked)
         if asked.missing is not None:
             reached = np.logical_and(reached, ~asked.missing)
-        if all(reached):
-            return value
-        return default if asked.single else _checks.filled(value, reached, default)
+        return value if all(reached) else default if asked.single else _checks.filled(value, reached, default)
 
     def lookup(
         self, query: Any, *, where: Any = None, bias: Any = None, exclude_self: bool = False
