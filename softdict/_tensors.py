@@ -1,9 +1,10 @@
 """The same lookup for tensors: arrays of another library, in that library's own operations.
 
 So answers stay on the tensors' device, and gradients are that library's own automatic differentiation.
-Everything is dense, O(m n) memory, in float64 where the device has that. Canonical scores decide here too
-(the hard limit, `top_k`, `min_score`), without a gradient. Where torch's fused kernel means the same, it
-answers, in the dtype of the tensors.
+What has a gradient is computed here, densely, O(m n) memory, in float64 where the device has that. What only
+*chooses* has none (the hard limit, `top_k`, `min_score`, who is in the support of a sparse weighting), so
+NumPy's `scores` and `weights` choose, and equal keys tie here too. Where torch's fused kernel means the same,
+it answers, in the dtype of the tensors.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import numpy as np
 
 from softdict._backend import host, library, like
 from softdict._checks import Call, arrange, brief, check_result, check_settings
-from softdict.scores import Bilinear, InverseDistance, as_similarity, widths
-from softdict.weights import Entmax, as_weighting
+from softdict.scores import Bilinear, InverseDistance, as_similarity, score_pairs, widths
+from softdict.weights import Entmax, as_weighting, weigh
 
 Tensor = Any  # an array of any library but NumPy
 
@@ -46,28 +47,8 @@ def _stop(x: Tensor) -> Tensor:
     return jax.lax.stop_gradient(x) if jax is not None and isinstance(x, jax.Array) else x
 
 
-def _top(x: Tensor) -> Tensor:
-    """Return the largest number of each row, as a column; NaN counts as the largest."""
-    xp = library(x)
-    return (xp.amax if hasattr(xp, "amax") else xp.max)(x, axis=-1, keepdims=True)
-
-
 def _sum(x: Tensor) -> Tensor:
     return library(x).sum(x, axis=-1, keepdims=True)
-
-
-def _along(x: Tensor, places: Tensor) -> Tensor:
-    xp = library(x)
-    return (
-        xp.take_along_dim(x, places, -1)
-        if hasattr(xp, "take_along_dim")
-        else xp.take_along_axis(x, places, axis=-1)
-    )
-
-
-def _order(x: Tensor) -> Tensor:
-    """Return the places of each row, the smallest first, the earlier first among equals."""
-    return library(x).argsort(x, axis=-1, stable=True)
 
 
 def _told(flag: Tensor) -> bool | None:
@@ -186,7 +167,7 @@ def answer(
     where, bias = (None if x is None else fitted(x) for x in (where, bias))
     out = _fused(xp, q, k, v, where, bias, span, call, settings, dtype)
     if out is None:
-        out = _plain(xp, q, k, v, where, bias, span, call, settings, dtype)
+        out = _plain(xp, q, k, v, where, bias, span, settings, dtype)
     rest = out.shape[-2:]
     out = xp.reshape(xp.broadcast_to(out, (*call.lead, *rest)), (*lead, *rest))
     out = out[..., 0] if call.scalar else out
@@ -208,20 +189,11 @@ def _seen(xp: Any, where: Any, bias: Any, span: Any, q: Tensor, n: int) -> Any:
     return seen
 
 
-# ---- plainly: score, weigh, blend -------------------------------------------------------------------
+# ---- plainly: score, weigh, blend -----------------------------------------------------------------
 
 
 def _plain(
-    xp: Any,
-    q: Tensor,
-    k: Tensor,
-    v: Any,
-    where: Any,
-    bias: Any,
-    span: Any,
-    call: Call,
-    settings: Any,
-    dtype: Any,
+    xp: Any, q: Tensor, k: Tensor, v: Any, where: Any, bias: Any, span: Any, settings: Any, dtype: Any
 ) -> Tensor:
     """Return the answers (..., m, e), or the weights."""
     wide = _widest(xp, q, dtype)
@@ -239,281 +211,187 @@ def _widest(xp: Any, x: Tensor, dtype: Any) -> Any:
 
 
 def _scores(xp: Any, similarity: Any, q: Tensor, k: Tensor) -> Tensor:
-    """Score every pair, with a gradient: (..., m, n)."""
+    """Score every pair: (..., m, n)."""
     if isinstance(similarity, Bilinear):
         return (q @ like(similarity.W, q, q.dtype)) @ k.mT
     if similarity == "cosine":
         return _unit(xp, q) @ _unit(xp, k).mT
     if similarity in ("dot", "scaled_dot"):
-        z = q @ k.mT
-        return z / _root(q) if similarity == "scaled_dot" else z
+        return q @ k.mT / (_root(q) if similarity == "scaled_dot" else 1)
     if similarity == "laplacian":
-        return -(xp.cdist(q, k, p=1.0) if hasattr(xp, "cdist") else _pairs_sum(xp, q, k, xp.abs))
-    if similarity == "gaussian" or isinstance(similarity, InverseDistance):
-        if hasattr(xp, "cdist"):  # differences without the memory for them
-            squares = xp.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist") ** 2
-        else:
-            squares = _pairs_sum(xp, q, k, xp.square)
-        if similarity == "gaussian":
-            return squares * -0.5
-        squares = squares + similarity.delta
+        return -_distances(xp, q, k, 1)
+    if similarity == "gaussian":
+        return _distances(xp, q, k, 2) * -0.5
+    if isinstance(similarity, InverseDistance):
+        squares = _distances(xp, q, k, 2) + similarity.delta
         hit = squares == 0
         return xp.where(hit, math.inf, -xp.log(xp.where(hit, 1.0, squares)))
-    return _asked(xp, similarity, q, k)
+    (m, d), (n, width) = q.shape[-2:], k.shape[-2:]  # a user's function takes one place after the other
+    lead = np.broadcast_shapes(tuple(q.shape[:-2]), tuple(k.shape[:-2]))
+    q, k = xp.broadcast_to(q, (*lead, m, d)), xp.broadcast_to(k, (*lead, n, width))
+    found = [_fitting(similarity, (m, n), "one score per pair", q[at], k[at]) for at in np.ndindex(*lead)]
+    return xp.reshape(xp.stack(found), (*lead, m, n)) if found else xp.zeros((*lead, m, n), dtype=q.dtype)
 
 
-def _pairs_sum(xp: Any, q: Tensor, k: Tensor, rule: Any) -> Tensor:
-    return xp.sum(rule(q[..., :, None, :] - k[..., None, :, :]), axis=-1)
+def _distances(xp: Any, q: Tensor, k: Tensor, power: int) -> Tensor:
+    """Return the sums of ``|q - k| ** power``: from differences, as nothing else survives cancellation."""
+    if hasattr(xp, "cdist"):  # without the memory for them
+        return xp.cdist(q, k, p=float(power), compute_mode="donot_use_mm_for_euclid_dist") ** power
+    return xp.sum(xp.abs(q[..., :, None, :] - k[..., None, :, :]) ** power, axis=-1)
 
 
 def _root(q: Tensor) -> float:
     return math.sqrt(max(q.shape[-1], 1))
 
 
-def _asked(xp: Any, similarity: Any, q: Tensor, k: Tensor) -> Tensor:
-    """Ask a user's function, one place of the leading axes after the other."""
-    (m, d), (n, width) = q.shape[-2:], k.shape[-2:]
-    lead = np.broadcast_shapes(tuple(q.shape[:-2]), tuple(k.shape[:-2]))
-    q, k = xp.broadcast_to(q, (*lead, m, d)), xp.broadcast_to(k, (*lead, n, width))
-    found = [similarity(q[at], k[at]) for at in np.ndindex(*lead) if m and n]
-    for x in found:
-        _fits(x, similarity, (m, n), "one score per pair")
-    return xp.reshape(xp.stack(found), (*lead, m, n)) if found else xp.zeros((*lead, m, n), dtype=q.dtype)
-
-
-def _fits(x: Any, function: Any, shape: tuple[int, ...], meaning: str) -> None:
-    """Refuse what a user's function answered where it has another shape."""
-    name = getattr(function, "__name__", type(function).__name__)
-    check_result(np.broadcast_to(0.0, tuple(np.shape(x))), name, shape, meaning)
-
-
-def _scale(xp: Any, x: Tensor) -> Tensor:
-    """Return the power of two below each vector's largest component, as a column: to divide by exactly."""
-    if not x.shape[-1]:
-        return xp.ones_like(xp.sum(x, axis=-1, keepdims=True))
-    size = _top(xp.abs(_stop(x)))
-    size = xp.where((size > 0) & (size < math.inf), size, 1.0)
-    return 2.0 ** xp.floor(xp.log2(size))
-
-
 def _unit(xp: Any, x: Tensor) -> Tensor:
     """Return vectors of length one, and zero for zero."""
-    x = x / _scale(xp, x)
+    size = _sum(xp.abs(_stop(x)))  # first of about that length, lest squares overflow or vanish
+    x = x / xp.where(size == 0, 1.0, size)
     squares = _sum(x * x)
-    zero = squares == 0
-    return xp.where(zero, 0.0, x / xp.sqrt(xp.where(zero, 1.0, squares)))
+    return x / xp.sqrt(xp.where(squares == 0, 1.0, squares))
 
 
-def _exact(xp: Any, similarity: Any, q: Tensor, k: Tensor) -> Tensor:
-    """Score every pair from that pair alone, coordinate by coordinate, without a gradient: (..., m, n).
+def _fitting(function: Any, shape: tuple[int, ...], meaning: str, *rows: Tensor) -> Tensor:
+    """Ask a user's function, and refuse what it answers where that has another shape."""
+    if 0 in shape:
+        return library(*rows).zeros(shape, dtype=rows[0].dtype)
+    found, name = function(*rows), getattr(function, "__name__", type(function).__name__)
+    check_result(np.broadcast_to(0.0, tuple(np.shape(found))), name, shape, meaning)
+    return found
 
-    So equal keys have equal scores, which matrix products do not give, and an exact hit is the best.
+
+def _tame(xp: Any, similarity: Any, q: Tensor, k: Tensor) -> Tensor:
+    """Score with a gradient only where that is finite: what NaN or huge numbers are in has none.
+
+    A mask may leave those out, but 0 * NaN is NaN on the way back.
     """
-    q, k = _stop(q), _stop(k)
-    zero = xp.zeros_like(q[..., :, None, 0] if q.shape[-1] else xp.sum(q, axis=-1)[..., None])
-
-    def columns(a: Tensor, b: Tensor) -> Any:
-        return ((a[..., :, None, c], b[..., None, :, c]) for c in range(a.shape[-1]))
-
-    if callable(similarity):
-        return _stop(_asked(xp, similarity, q, k))
-    if isinstance(similarity, Bilinear):
-        asked, rows = 0.0, like(similarity.W, q, q.dtype)
-        for c in range(q.shape[-1]):
-            asked = asked + q[..., c : c + 1] * rows[c, :]
-        q, similarity = asked, "dot"
-    if similarity in ("dot", "scaled_dot", "cosine"):
-        sizes = _scale(xp, q), _scale(xp, k)  # so that nothing overflows before the sum does
-        a, b = q / sizes[0], k / sizes[1]
-        z = sum((x * y for x, y in columns(a, b)), zero)
-        if similarity == "cosine":
-            left, right = (
-                sum((x[..., c] * x[..., c] for c in range(x.shape[-1])), 0.0 * x[..., 0]) for x in (a, b)
-            )
-            squares = left[..., :, None] * right[..., None, :]
-            return xp.clip(z / xp.sqrt(xp.where(squares == 0, 1.0, squares)), -1.0, 1.0)
-        z = z * sizes[0] * sizes[1].mT
-        return z / _root(q) if similarity == "scaled_dot" else z
-    power = 1 if similarity == "laplacian" else 2
-    z, missed = zero, zero != zero
-    for x, y in columns(q, k):
-        step = xp.abs(x - y)
-        z, missed = z + step**power, missed | (x != y)
-    if isinstance(similarity, InverseDistance):
-        hit = -math.log(similarity.delta) if similarity.delta else math.inf
-        z = 0.0 - xp.log(z + similarity.delta)
-    else:
-        hit, z = 0.0, 0.0 - z if power == 1 else z * -0.5
-    below = xp.where(z < hit, z, xp.where(z >= hit, math.nextafter(hit, -math.inf), z))
-    return xp.where(missed, below, hit)
+    scores = _scores(xp, similarity, q, k)
+    if _told(xp.all(xp.isfinite(scores))):
+        return scores
+    limit = float(xp.finfo(q.dtype).max) ** 0.49
+    tame = [xp.abs(_stop(x)) < limit for x in (q, k)]
+    a, b = (xp.where(good, x, 0.0) for good, x in zip(tame, (q, k), strict=True))
+    left, right = (xp.all(good, axis=-1) for good in tame)
+    good = left[..., :, None] & right[..., None, :]
+    return xp.where(good, _scores(xp, similarity, a, b), _stop(scores))
 
 
 def _weights(xp: Any, q: Tensor, k: Tensor, seen: Any, bias: Any, settings: Any) -> Tensor:
     """Return the weights (..., m, n), by the steps that `soft_lookup` goes by."""
     similarity, temperature, null = (settings[name] for name in ("similarity", "temperature", "null_score"))
-    top_k, low, within = settings.get("top_k"), settings.get("min_score"), 0 < temperature < math.inf
-    decided = not within or top_k is not None or low is not None
-    decided = decided or (isinstance(similarity, InverseDistance) and not similarity.delta)
-    exact = _exact(xp, similarity, q, k) if decided else None  # no gradient here, so that it may choose
-    scores = _tame(xp, similarity, q, k, exact) if within else exact + _idle(xp, q) + _idle(xp, k).mT
-    ref: Any = _stop(scores) if exact is None else exact
-    seen = ref != -math.inf if seen is None else seen & (ref != -math.inf)  # (1)
-    infinite = seen & (ref == math.inf)
-    seen = seen & (infinite | ~xp.any(infinite, axis=-1, keepdims=True))
-    if low is not None:  # (2)
-        seen = seen & ~(ref < low)
-    if top_k is not None and top_k < ref.shape[-1]:  # (3)
-        seen = seen & ((_rank(xp, ref, bias, seen, temperature) < top_k) | xp.isnan(ref))
-    if null is not None:  # (4)
-        best = _best(xp, ref, seen)
-        out = ((best == math.inf) & (temperature < math.inf)) | ((best >= null) & (temperature == 0))
-        seen, silent = xp.concat([seen, ~out], axis=-1), xp.zeros_like(best) + null
-        ref, scores = (_wider(xp, x, silent) for x in (ref, scores))
-        bias = None if bias is None else _wider(xp, bias, xp.zeros_like(best), ref.shape[-1] - 1)
-    # (5): centered first and divided then, no temperature makes it overflow
-    peak = _best(xp, _stop(scores), seen)
-    if temperature == 0:
-        seen = seen & ((ref == peak) | xp.isnan(peak))
-    finite = xp.where(abs(peak) == math.inf, 0.0, peak)
-    half = 0.5 if temperature > 1e290 else 1.0  # the difference of two halves cannot overflow
-    z = xp.where(seen & (ref != math.inf), scores, finite)
-    z = (z * half - finite * half) / (temperature * half or 1.0)
-    lift = 0.0
-    if bias is not None:
-        z = z + xp.where(seen, bias, 0.0)
-        lift = _best(xp, _stop(z), seen)
-        lift = xp.where(lift == -math.inf, 0.0, lift)
-    z = xp.where(seen, z - lift, -math.inf)
-    rule = as_weighting(settings["weighting"])
-    if not isinstance(rule, Entmax):
-        most = float(np.finfo(np.float64).max)
-        offset = xp.clip(finite / temperature, -most, most) if within else xp.zeros_like(finite)
-        w = _by_rule(xp, rule, z + (offset + lift), seen)
-    elif rule.alpha == 1:
-        w = xp.exp(z)
-        mass = _sum(w)
-        w = w / xp.where(mass == 0, 1.0, mass)
+    rule, within = as_weighting(settings["weighting"]), 0 < temperature < math.inf
+    alpha = rule.alpha if isinstance(rule, Entmax) else None
+    scores = _tame(xp, similarity, q, k)
+    *lead, n = scores.shape
+    if not n:
+        return scores
+    seen = xp.ones_like(scores) > 0 if seen is None else xp.broadcast_to(seen, scores.shape)
+    if (
+        not within or alpha not in (None, 1) or getattr(similarity, "delta", 1) == 0
+        or settings.get("top_k") is not None or settings.get("min_score") is not None
+    ):  # fmt: skip
+        given = [scores, q, k, seen, *([] if bias is None else [bias])]
+        chosen = _by_numpy(functools.partial(_choice, settings), (*lead, n + 1), *given)
+    else:  # (1), and the silent entry as a last column
+        seen = seen & (scores != -math.inf)
+        infinite = seen & (scores == math.inf)
+        none = ~xp.any(infinite, axis=-1, keepdims=True)
+        chosen = _cast(xp.concat([seen & (infinite | none), none], axis=-1), scores.dtype)
+    if null is None:
+        chosen = chosen[..., :-1]
     else:
-        w = _entmax(xp, z, rule.alpha)
-    return w if null is None else w[..., :-1]
+        silent = xp.zeros_like(scores[..., :1])
+        scores = xp.concat([scores, silent + null], axis=-1)
+        bias = None if bias is None else xp.concat([xp.broadcast_to(bias, (*lead, n)), silent], axis=-1)
+    # (5): centered first and divided then, no temperature makes it overflow
+    keep, most, unit = chosen != 0, float(xp.finfo(scores.dtype).max), max(temperature, 1.0)
+    scores = xp.clip(scores, -most, most) / unit if within else xp.clip(scores, -most, most) * 0.0
+    rest = temperature / unit if within else 1.0
+    peak = _best(xp, scores, keep)
+    z, lift = (scores - peak) / rest, 0.0
+    if bias is not None:
+        z = z + xp.where(keep, bias, 0.0)
+        lift = _best(xp, z, keep)
+    z = xp.where(keep, z - lift, -math.inf)
+    if alpha is None:
+        z = z + (xp.clip(peak / rest, -most, most) + lift)
+        rows = xp.reshape(z, (-1, z.shape[-1]))
+        w = _fitting(rule, tuple(rows.shape), "one weight per logit", rows)
+        w = xp.where(keep, xp.reshape(w, z.shape), 0.0)
+    elif alpha == 1:
+        w = xp.exp(z)
+        w = _share(xp, w, _sum(w))
+    else:
+        w = _sparse(xp, z, chosen, alpha - 1)
+    return w[..., :n]
 
 
-def _wider(xp: Any, x: Tensor, column: Tensor, n: int | None = None) -> Tensor:
-    """Add a column (..., m, 1) to x, broadcast to (..., m, n)."""
-    x = xp.broadcast_to(x, (*column.shape[:-1], x.shape[-1] if n is None else n))
-    return xp.concat([x, column], axis=-1)
+def _best(xp: Any, x: Tensor, keep: Tensor) -> Tensor:
+    """Return the largest of what is kept in each row, as a column: 0 for nothing."""
+    best = (xp.amax if hasattr(xp, "amax") else xp.max)(
+        xp.where(keep, _stop(x), -math.inf), axis=-1, keepdims=True
+    )
+    return xp.where(best == -math.inf, 0.0, best)
 
 
-def _best(xp: Any, x: Tensor, seen: Tensor) -> Tensor:
-    """Return the best of what is seen in each row, as a column: -inf for nothing."""
-    x = xp.where(seen, x, -math.inf)
-    return _top(x) if x.shape[-1] else xp.sum(x, axis=-1, keepdims=True) - math.inf
+def _share(xp: Any, w: Tensor, mass: Tensor) -> Tensor:
+    return w / xp.where(mass == 0, 1.0, mass)
 
 
-def _tame(xp: Any, similarity: Any, q: Tensor, k: Tensor, ref: Any) -> Tensor:
-    """Score with a gradient only where that is finite: what NaN or huge numbers are in has none.
+def _sparse(xp: Any, z: Tensor, chosen: Tensor, beta: float) -> Tensor:
+    """Give the weights that NumPy found for the logits z their derivatives.
 
-    A mask may leave those out, but 0 * NaN is NaN on the way back.
+    On the support they are ``[beta (z - t)] ** (1 / beta)``, for the threshold t at which they sum to one.
+    Newton's method stays at that t, but by two of its steps the first three derivatives follow z.
     """
-    limit = float(np.finfo(np.float32 if "32" in str(q.dtype) else np.float64).max) ** 0.49
-    tame = [abs(_stop(x)) < limit for x in (q, k)]
-    if all(_told(xp.all(x)) for x in tame):
-        return _scores(xp, similarity, q, k)
-    a, b = (xp.where(good, x, 0.0) for good, x in zip(tame, (q, k), strict=True))
-    left, right = (xp.all(good, axis=-1) for good in tame)
-    raw = _exact(xp, similarity, q, k) if ref is None else ref
-    return xp.where(left[..., :, None] & right[..., None, :], _scores(xp, similarity, a, b), raw)
+    keep = chosen > 0
+    start = xp.clip(xp.where(keep, chosen, 1.0) ** beta, 1e-100, 1.0)
+    step, sink, whole = xp.where(keep, z - _stop(z), 0.0), 0.0, None
+    for _ in range(2):
+        x = start + beta * (step - sink)
+        moves = xp.where(keep, x ** (1 / beta - 1), 0.0)
+        mass = _sum(moves * x)
+        whole = _stop(mass) if whole is None else whole
+        sink = sink + _share(xp, mass - whole, _sum(moves))
+    w = xp.where(keep, (start + beta * (step - sink)) ** (1 / beta), 0.0)
+    return chosen + (w - _stop(w))
 
 
-def _idle(xp: Any, x: Tensor) -> Tensor:
-    """Return zeros (..., m, 1) that hand x a gradient of zero, which at the ends nothing else does."""
-    return _sum(xp.where(xp.isfinite(x), x, 0.0) * 0.0)
+# ---- what chooses ----------------------------------------------------------------------------------
 
 
-def _rank(xp: Any, scores: Tensor, bias: Any, seen: Tensor, temperature: float) -> Tensor:
-    """Return each entry's rank in its row, 0 for the best, by the order of `weights.ranking`."""
-    second = xp.where(seen, scores, -math.inf)  # beside NaN no rank matters
-    if bias is None:
-        return _order(_order(-second))
-    prior = xp.where(seen, _stop(bias), -math.inf)
-    first = prior if temperature == math.inf else second if temperature == 0 else second / temperature + prior
-    order = _order(-(prior if temperature == 0 else second))
-    return _order(_along(order, _order(-_along(first, order))))
+def _by_numpy(function: Callable[..., Any], shape: tuple[int, ...], *tensors: Tensor) -> Tensor:
+    """Return what a function of NumPy's arrays answers, in the dtype of the first, without a gradient."""
+    first, *_ = tensors = tuple(map(_stop, tensors))
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(first, jax.Array):  # which may only be tracing
+        return jax.pure_callback(function, jax.ShapeDtypeStruct(shape, first.dtype), *tensors)
+    if getattr(first.device, "type", None) == "meta":  # no numbers, but shapes
+        return first.new_empty(shape)
+    return like(function(*map(host, tensors)), first, first.dtype)
 
 
-def _by_rule(xp: Any, rule: Any, z: Tensor, seen: Tensor) -> Tensor:
-    """Ask a user's weighting, which takes rows."""
-    rows = xp.reshape(z, (-1, z.shape[-1])) if z.shape[-1] else z
-    w = rule(rows) if 0 not in z.shape else rows
-    _fits(w, rule, tuple(rows.shape), "one weight per logit")
-    return xp.where(seen, xp.reshape(w, z.shape), 0.0)
+def _choice(settings: Any, scores: Any, q: Any, k: Any, seen: Any, bias: Any = None) -> Any:
+    """Return sparse weights, or 1 for what steps (1) to (4) leave in: (..., m, n + 1), the silent entry's last.
 
-
-def _entmax(xp: Any, z: Tensor, alpha: float) -> Tensor:
-    """Return the weights of logits whose largest is 0 in each row; their gradient is written beside them."""
-    if not z.shape[-1]:
-        return z
-    beta, fixed = alpha - 1, _stop(z)
-    w = _threshold(xp, fixed, beta) if beta <= 1 else _steep(xp, fixed, beta)
-    mass = _sum(w)
-    w = w / xp.where(mass == 0, 1.0, mass)
-    # What follows adds 0, and its derivative is that of the weights.
-    step = xp.where(fixed > -math.inf, z, 0.0) - xp.where(fixed > -math.inf, fixed, 0.0)
-    moves = xp.where(w > 0, xp.where(w > 0, w, 1.0) ** (2 - alpha), 0.0)
-    moves = xp.where(moves > 1e100, 1e100, moves)
-    mass = _sum(moves)
-    return w + moves * (step - _sum(moves * step) / xp.where(mass == 0, 1.0, mass))
-
-
-def _threshold(xp: Any, z: Tensor, beta: float) -> Tensor:
-    """Bisect for the threshold t at which ``[1 + beta (z - t)]_+ ** (1 / beta)`` sum to one."""
-    count = _sum(_cast(z > -math.inf, z.dtype))
-    low, high = xp.zeros_like(count), (1 - xp.where(count < 1, 1.0, count) ** -beta) / beta
-    for _ in range(64):
-        t = (low + high) / 2
-        enough = _sum(_power(xp, beta * (z - t), beta)) >= 1
-        low, high = xp.where(enough, t, low), xp.where(enough, high, t)
-    return _power(xp, beta * (z - low), beta)
-
-
-def _power(xp: Any, x: Tensor, beta: float) -> Tensor:
-    """Return ``(1 + x)_+ ** (1 / beta)``."""
-    x = xp.where(x < -1, -1.0, x)
-    return (1 + x) ** (1 / beta) if beta >= 0.5 else xp.exp(xp.log1p(x) / beta)
-
-
-def _steep(xp: Any, z: Tensor, beta: float) -> Tensor:
-    """Return the weights for beta > 1, by the two searches of `weights._steep`."""
-    y = beta * z
-    sorted_y = -xp.sort(-y, axis=-1) if not hasattr(xp, "take_along_dim") else -xp.sort(-y, dim=-1).values
-    low = xp.zeros_like(_order(y[..., :1]))  # the lowest logit known to be in the support
-    high = low + (y.shape[-1] - 1)
-    for _ in range(y.shape[-1].bit_length()):
-        middle = (low + high + 1) // 2
-        base = _along(sorted_y, middle)
-        above = y - base
-        inside = (_sum(xp.where(above > 0, above, 0.0) ** (1 / beta)) < 1) & (base > -math.inf)
-        low, high = (
-            xp.where(inside, middle, low),
-            xp.where(inside, high, xp.where(low < high, middle - 1, high)),
-        )
-    base = _along(sorted_y, low)
-    base = xp.where(base == -math.inf, 0.0, base)
-    support = y >= base
-    gap = xp.log2(xp.where(support, y - base, 1.0))
-    small, large = xp.zeros_like(base) - 1000 * beta, xp.zeros_like(base)
-    for _ in range(66):
-        middle = (small + large) / 2
-        w = xp.where(support, 2.0 ** (_add_logs(xp, gap, middle) / beta), 0.0)
-        enough = _sum(w) >= 1
-        small, large = xp.where(enough, small, middle), xp.where(enough, middle, large)
-    return xp.where(support, w, xp.where(xp.isnan(z), z, 0.0))
-
-
-def _add_logs(xp: Any, a: Tensor, b: Tensor) -> Tensor:
-    """Return ``log2(2**a + 2**b)``, for a finite b."""
-    most = xp.maximum(a, b)
-    return most + xp.log1p(2.0 ** (xp.minimum(a, b) - most)) / math.log(2)
+    A user's similarity takes tensors, so its scores are taken as they are.
+    """
+    similarity, rule, lead = settings["similarity"], as_weighting(settings["weighting"]), scores.shape[:-2]
+    usual = {"top_k": None, "min_score": None, **settings}
+    usual["weighting"] = rule if getattr(rule, "alpha", 1) != 1 else lambda z: 1.0 * (z != -math.inf)
+    q, k = (np.broadcast_to(np.asarray(x, np.float64), (*lead, *x.shape[-2:])) for x in (q, k))
+    bias = None if bias is None else np.broadcast_to(np.asarray(bias, np.float64), scores.shape)
+    out = np.zeros((*lead, scores.shape[-2], scores.shape[-1] + 1), scores.dtype)
+    with np.errstate(all="ignore"):
+        for at in np.ndindex(*lead):
+            own = scores[at] if callable(similarity) else score_pairs(as_similarity(similarity), q[at], k[at])
+            own = np.where(seen[at], own, -math.inf)
+            infinite = own == math.inf
+            own[infinite.any(axis=1, keepdims=True) & ~infinite] = -math.inf
+            found = weigh(own, None if bias is None else np.where(seen[at], bias[at], 0), usual)
+            out[at] = np.column_stack([found.weights, found.null_weight])
+    return out
 
 
 def _blend(xp: Any, w: Tensor, v: Tensor) -> Tensor:
