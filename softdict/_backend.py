@@ -220,7 +220,8 @@ def _compiled() -> Any:
 
 # ---- whose array library this is -----------------------------------------------------------------
 
-_OWN = frozenset({np.ndarray, list, tuple, float, int, bool, str, type(None), np.float64, np.float32})
+#: Types of arguments that are no tensors: most are of these.
+OWN = frozenset({np.ndarray, list, tuple, float, int, bool, str, type(None), np.float64, np.float32})
 
 
 def library(*arrays: Any) -> Any:
@@ -228,7 +229,7 @@ def library(*arrays: Any) -> Any:
 
     Nothing is imported: who has a tensor has its library.
     """
-    if _OWN.issuperset(map(type, arrays)):
+    if OWN.issuperset(map(type, arrays)):
         return None
     torch = sys.modules.get("torch")
     for x in arrays:

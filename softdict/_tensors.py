@@ -10,16 +10,15 @@ it answers, in the dtype of the tensors.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from softdict._backend import host, library, like
-from softdict._checks import Call, arrange, brief, check_result, check_settings
+from softdict._checks import Call, arrange, brief, check_result
 from softdict.scores import Bilinear, InverseDistance, as_similarity, score_pairs, widths
 from softdict.weights import Entmax, as_weighting, weigh
 
@@ -62,25 +61,9 @@ def _told(flag: Tensor) -> bool | None:
 # ---- the door ------------------------------------------------------------------------------------
 
 
-def door(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `soft_lookup` or `lookup_weights` take tensors too."""
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def either(*args: Any, **named: Any) -> Any:
-        if library(*args, *named.values()) is None:
-            return function(*args, **named)
-        bound = signature.bind(*args, **named)
-        bound.apply_defaults()
-        settings = bound.arguments
-        values = settings.pop("values", ...)
-        given = [settings.pop(name) for name in ("query", "keys", "where", "bias")]
-        given.insert(2, values)
-        check_settings({"similarity": as_similarity, "weighting": as_weighting}, settings)
-        call = arrange(*stand_ins(given), widths(settings["similarity"]))
-        return answer(given, call, settings)
-
-    return either
+def look_up(given: tuple[Any, ...], settings: dict[str, Any]) -> Tensor:
+    """Answer `soft_lookup`, or `lookup_weights` where values are `...`; `given` as in `answer`."""
+    return answer(given, arrange(*stand_ins(given), widths(settings["similarity"])), settings)
 
 
 def as_tensor(x: Any, name: str, xp: Any) -> Tensor:
@@ -97,7 +80,7 @@ def as_tensor(x: Any, name: str, xp: Any) -> Tensor:
     raise TypeError(f"{name} has dtype {kind}, but {wanted} were expected. Convert it, {hint}.")
 
 
-def stand_ins(given: list[Any]) -> tuple[Any, Any, Any, Any, Any]:
+def stand_ins(given: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
     """Return NumPy arrays in the shapes of query, keys, values, where and bias, for the checks of shapes.
 
     They take no memory. `...` stands for values that nobody asks for.
@@ -134,7 +117,7 @@ def _common(xp: Any, tensors: list[Any]) -> Any:
 
 
 def answer(
-    given: list[Any], call: Call, settings: Any, span: Any = None, lead: Any = None, shapes: Any = None
+    given: Sequence[Any], call: Call, settings: Any, span: Any = None, lead: Any = None, shapes: Any = None
 ) -> Tensor:
     """Return the answers to a call whose arrays are stand-ins, or the weights where values are `...`.
 
@@ -369,13 +352,19 @@ def _by_numpy(function: Callable[..., Any], shape: tuple[int, ...], *tensors: Te
         return jax.pure_callback(function, jax.ShapeDtypeStruct(shape, first.dtype), *tensors)
     if getattr(first.device, "type", None) == "meta":  # no numbers, but shapes
         return first.new_empty(shape)
-    return like(function(*map(host, tensors)), first, first.dtype)
+
+    def ask(*given: Tensor) -> Tensor:
+        return like(function(*map(host, given)), first, first.dtype)
+
+    if hasattr(library(first), "compiler"):  # of which torch would compile its own idea of NumPy
+        ask = library(first).compiler.disable(ask)
+    return ask(*tensors)
 
 
 def _choice(settings: Any, scores: Any, q: Any, k: Any, seen: Any, bias: Any = None) -> Any:
-    """Return sparse weights, or 1 for what steps (1) to (4) leave in: (..., m, n + 1), the silent entry's last.
+    """Return sparse weights, or 1 for what steps (1) to (4) leave in: (..., m, n + 1).
 
-    A user's similarity takes tensors, so its scores are taken as they are.
+    The silent entry comes last. A user's similarity takes tensors, so its scores are taken as they are.
     """
     similarity, rule, lead = settings["similarity"], as_weighting(settings["weighting"]), scores.shape[:-2]
     usual = {"top_k": None, "min_score": None, **settings}

@@ -700,7 +700,6 @@ def weights_of(call: Call, settings: Any, span: Any = None) -> Any:
     return call.result(out)
 
 
-@_tensors.door
 def soft_lookup(
     query: Any, keys: Any, values: Any, *, similarity: Any = "gaussian", temperature: float = 1.0,
     weighting: Any = "softmax", where: Any = None, bias: Any = None, top_k: int | None = None,
@@ -773,10 +772,11 @@ def soft_lookup(
     """
     settings = checked(similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
                        min_score=min_score, null_score=null_score)  # fmt: skip
+    if _backend.library(query, keys, values, where, bias) is not None:
+        return _tensors.look_up((query, keys, values, where, bias), settings)
     return values_of(arrange(query, keys, values, where, bias, widths(similarity)), settings)
 
 
-@_tensors.door
 def lookup_weights(
     query: Any, keys: Any, *, similarity: Any = "gaussian", temperature: float = 1.0,
     weighting: Any = "softmax", where: Any = None, bias: Any = None, top_k: int | None = None,
@@ -805,4 +805,6 @@ def lookup_weights(
     """
     settings = checked(similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
                        min_score=min_score, null_score=null_score)  # fmt: skip
+    if _backend.library(query, keys, where, bias) is not None:
+        return _tensors.look_up((query, keys, ..., where, bias), settings)
     return weights_of(arrange(query, keys, None, where, bias, widths(similarity)), settings)

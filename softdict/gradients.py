@@ -394,30 +394,23 @@ def as_given(found: list[Any], given: Any, dtype: Any) -> Gradients:
     return Gradients(query, keys, values, heat, bias)
 
 
-def ask_with_tensors(method: Any) -> Any:
-    """Let a method of SoftDict that takes a query answer a tensor by a tensor.
+def in_kind(value: Any, sd: Any, query: Any) -> Any:
+    """Return what a SoftDict has answered in the library of the query, and on its device.
 
-    The answer is the one that NumPy's array of the same numbers gets, on the query's device; in torch
-    `soft_lookup_vjp` carries gradients to the query.
+    In torch `soft_lookup_vjp` carries gradients to the query. What is no tensor, or no number, stays.
     """
+    if _backend.library(query) is None or sd._store.value_shape is None or not is_value(value):
+        return value
+    if not getattr(query, "requires_grad", False):
+        return _backend.like(np.asarray(value), query)
+    (keys, values), settings, width = sd._store.lend(), dict(sd._settings), sd._width()
 
-    @functools.wraps(method)
-    def ask(sd: Any, query: Any, *default: Any, **named: Any) -> Any:
-        value = method(sd, query, *default, **named)
-        if _backend.library(query) is None or sd._store.value_shape is None or not is_value(value):
-            return value
-        if not getattr(query, "requires_grad", False):
-            return _backend.like(np.asarray(value), query)
-        (keys, values), settings, width = sd._store.lend(), dict(sd._settings), sd._width()
+    def back(g: Array) -> Array:
+        rows = _backend.host(query).reshape(-1, width)
+        g = g.reshape(len(rows), -1)
+        return soft_lookup_vjp(rows, keys, values, g, **settings).query.reshape(query.shape)
 
-        def back(g: Array) -> Array:
-            rows = _backend.host(query).reshape(-1, width)
-            g = g.reshape(len(rows), -1)
-            return soft_lookup_vjp(rows, keys, values, g, **settings).query.reshape(query.shape)
-
-        return _tensors.attached(np.asarray(value), query, back)
-
-    return ask
+    return _tensors.attached(np.asarray(value), query, back)
 
 
 def check_vjp(

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softdict import _checks, display, encoders, persistence
-from softdict._backend import fits
+from softdict._backend import OWN, fits
 from softdict._checks import Array, Masks, Source, brief
 from softdict._store import Store
 from softdict.blend import Partial, answer, by_parts, checked, explain, partial, shaped
 from softdict.encoders import Asked, Keys, key_name
-from softdict.gradients import ask_with_tensors
+from softdict.gradients import in_kind
 from softdict.scores import by_length, widths
 from softdict.weights import calibrate, entropy
 
@@ -422,16 +422,14 @@ class SoftDict:
 
     # ---- asking is soft ------------------------------------------------------------------------
 
-    @ask_with_tensors
     def __getitem__(self, query: Any) -> Any:
         """Return the blend for one query, or for a batch of them."""
         asked = self._read(query)
         value, reached = self._ask(asked)
         if np.count_nonzero(reached) < len(reached):
             raise KeyError(_checks.unreached(query, reached, asked.single))
-        return value
+        return value if type(query) in OWN else in_kind(value, self, query)
 
-    @ask_with_tensors
     def get(self, query: Any, default: Any = None) -> Any:
         """Return the blend; `default` for a query that has none, or in such rows of a batch."""
         try:
@@ -441,7 +439,9 @@ class SoftDict:
         value, reached = self._ask(asked)
         if asked.missing is not None:
             reached = np.logical_and(reached, ~asked.missing)
-        return value if all(reached) else default if asked.single else _checks.filled(value, reached, default)
+        if not all(reached):
+            value = default if asked.single else _checks.filled(value, reached, default)
+        return value if type(query) in OWN else in_kind(value, self, query)
 
     def lookup(
         self, query: Any, *, where: Any = None, bias: Any = None, exclude_self: bool = False
@@ -540,8 +540,8 @@ class SoftDict:
         if self._settings["temperature"] != 0:
             raise TypeError(self._cannot_blend())
         keys, objects = self._store.arrays()[0], self._store.objects or []  # in this order: it sweeps
-        row_and_share = np.column_stack([np.arange(len(keys)), np.ones(len(keys))])
-        source = self._source(asked, keys, row_and_share, masks)
+        # in the place of values the row, and a share
+        source = self._source(asked, keys, np.column_stack([np.arange(len(keys)), np.ones(len(keys))]), masks)
         picked, reached = answer(source, {**self._settings, "top_k": 1, "weighting": "softmax"})
         reached = reached & (picked[:, 1] > 0)  # else the silent entry won
         things = [objects[int(row)] if hit else None for row, hit in zip(picked[:, 0], reached, strict=True)]
