@@ -73,11 +73,11 @@ def as_tensor(x: Any, name: str, xp: Any) -> Tensor:
             f"{name} is {brief(x)} (a {type(x).__name__}), but a tensor of {xp.__name__} was expected, "
             "as other arguments are: a lookup keeps to one library. Convert it, or all the others."
         )
-    kind, wanted = _kind(x), "booleans" if name == "where" else "real numbers"
+    kind = _kind(x)
     if kind == "bool" if name == "where" else "float" in kind or "int" in kind:
         return x
-    hint = "after looking which of 0 and 1 takes part" if name == "where" else "to floats"
-    raise TypeError(f"{name} has dtype {kind}, but {wanted} were expected. Convert it, {hint}.")
+    wanted = "booleans were expected: True takes part" if name == "where" else "real numbers were expected"
+    raise TypeError(f"{name} has dtype {kind}, but {wanted}. Convert it first.")
 
 
 def stand_ins(given: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
@@ -125,8 +125,7 @@ def answer(
     the leading axes as the caller sees them. `span` is that of `blend.values_of`.
     """
     q, k, v, where, bias = given
-    lead, split = call.lead if lead is None else lead, lead is not None and lead != call.lead
-    xp = library(q)
+    xp, lead = library(q), call.lead if lead is None else lead
     dtype = _common(xp, [x for x in (q, k, v) if x is not ...])
     if shapes is not None:
         q, k, v = (
@@ -137,15 +136,12 @@ def answer(
         q, k = q[..., None], k[:, None]
     q = q[None, :] if call.single else q
     v = v[:, None] if call.scalar else v
-    groups = call.lead[-2:]
 
     def fitted(mask: Any) -> Any:
-        if call.single and mask.ndim:
-            mask = mask[..., None, :]
-        if split and mask.ndim > 2:
-            own = groups if mask.shape[-3] > 1 else (1, 1)
-            mask = xp.reshape(mask, (*mask.shape[:-3], *own, *mask.shape[-2:]))
-        return mask
+        mask = mask[..., None, :] if call.single and mask.ndim else mask
+        if lead == call.lead or mask.ndim < 3:
+            return mask
+        return xp.reshape(xp.broadcast_to(mask, (*lead, *mask.shape[-2:])), (*call.lead, *mask.shape[-2:]))
 
     where, bias = (None if x is None else fitted(x) for x in (where, bias))
     out = _fused(xp, q, k, v, where, bias, span, call, settings, dtype)
@@ -153,10 +149,8 @@ def answer(
         out = _plain(xp, q, k, v, where, bias, span, settings, dtype)
     rest = out.shape[-2:]
     out = xp.reshape(xp.broadcast_to(out, (*call.lead, *rest)), (*lead, *rest))
-    out = out[..., 0] if call.scalar else out
-    if call.single:
-        out = out[..., 0, :] if not call.scalar else out[..., 0]
-    return _cast(out, dtype)
+    out = out[..., 0, :] if call.single else out
+    return _cast(out[..., 0] if call.scalar else out, dtype)
 
 
 def _seen(xp: Any, where: Any, bias: Any, span: Any, q: Tensor, n: int) -> Any:
@@ -397,17 +391,9 @@ def _blend(xp: Any, w: Tensor, v: Tensor) -> Tensor:
 
 
 def _fused(
-    torch: Any,
-    q: Tensor,
-    k: Tensor,
-    v: Any,
-    where: Any,
-    bias: Any,
-    span: Any,
-    call: Call,
-    settings: Any,
+    torch: Any, q: Tensor, k: Tensor, v: Any, where: Any, bias: Any, span: Any, call: Call, settings: Any,
     dtype: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """Return what scaled_dot_product_attention answers, where it means the same; else None."""
     rule, similarity, temperature = (settings[s] for s in ("weighting", "similarity", "temperature"))
     extra = any(settings.get(name) is not None for name in ("top_k", "min_score", "null_score"))
@@ -428,32 +414,27 @@ def _fused(
         a, b, c = (x.to(torch.float32 if dtype == torch.float16 else dtype) for x in sizes)
         if not _told((a * b * scale < limit) & (a < limit) & (b < limit) & (c < limit)) or not scale < limit:
             return None
-    ordered = (
-        span is not None and not span[:, 0].any() and (span[:, 1] == np.arange(1, m + 1).clip(max=n)).all()
-    )
-    is_causal = bool(ordered and where is None and bias is None)
-    seen = None if is_causal else _seen(torch, where, bias, span, q, n)
-    empty = None
+    is_causal = where is None and bias is None and span is not None and not span[:, 0].any()
+    is_causal = bool(is_causal and (span[:, 1] == np.arange(1, m + 1).clip(max=n)).all())
+    seen, empty = None if is_causal else _seen(torch, where, bias, span, q, n), None
     if seen is not None:
         empty = ~seen.any(-1, keepdim=True)  # NaN in the answer before torch 2.5, and in what goes back
-        seen = seen | empty
-        if bias is not None:
-            if not _told((torch.where(bias > -math.inf, bias, 0.0).abs() < limit).all()):
-                return None
-            seen = torch.where(seen & (bias > -math.inf), bias, torch.where(empty, 0.0, -math.inf))
-            seen = seen.to(dtype)
-    lead = call.lead
-    heads = (math.prod(lead[:-1]), *(lead[-1:] or (1,)))
+        if bias is None:
+            seen = seen | empty
+        elif _told((torch.where(bias > -math.inf, bias, 0.0).abs() < limit).all()):
+            seen = torch.where(seen, bias, torch.where(empty, 0.0, -math.inf)).to(dtype)
+        else:
+            return None
+        seen = seen.expand(*seen.shape[:-2], m, n)
 
-    def four(x: Tensor) -> Tensor:
-        return x.expand(*lead, *x.shape[-2:]).reshape(*heads, *x.shape[-2:])
+    def four(x: Tensor) -> Tensor:  # axes: with three the kernel is slower
+        lead = call.lead
+        return x.expand(*lead, *x.shape[-2:]).reshape(-1, *(lead[-1:] or (1,)), *x.shape[-2:])
 
-    if seen is not None:
-        seen = seen.expand(*seen.shape[:-2], m, n) if seen.ndim > 1 else seen.expand(m, n)
-        seen = seen if seen.ndim == 2 else four(seen)
+    seen = seen if seen is None or seen.ndim == 2 else four(seen)
     attend = torch.nn.functional.scaled_dot_product_attention
     out = attend(four(q), four(k), four(v), attn_mask=seen, is_causal=is_causal, scale=scale)
-    out = out.reshape(*lead, *out.shape[-2:])
+    out = out.reshape(*call.lead, *out.shape[-2:])
     return out if empty is None else torch.where(empty, 0.0, out)
 
 
