@@ -88,7 +88,13 @@ def _from_python(x: object, what: str, dtype: np.dtype[Any]) -> Array:
     """Return lists, tuples, numbers and array-likes as an array; refuse bools and ragged lists."""
     leaves = list(_leaves(x))
     if not isinstance(x, (list, tuple)) and not is_number(x):
-        return np.asarray(x)  # an array of another library
+        try:
+            return np.asarray(x)  # an array of another library
+        except (TypeError, RuntimeError) as error:  # one that asks for gradients, or is on another device
+            raise TypeError(
+                f"{what} is {brief(x)} (a {type(x).__name__}), but what NumPy can read was expected, "
+                f"and it says: {error} Convert it first, for example with tensor.detach().cpu().float()."
+            ) from None
     if wrong := [leaf for leaf in leaves if not is_number(leaf) and not (is_array(leaf) and is_value(leaf))]:
         raise TypeError(
             f"{what} holds {brief(wrong[0])}, but real numbers were expected. "
