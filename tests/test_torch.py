@@ -20,6 +20,7 @@ from softdict import (
     attention,
     attention_vjp,
     attention_weights,
+    fit_attention,
     lookup_weights,
     soft_lookup,
     soft_lookup_vjp,
@@ -266,6 +267,64 @@ def test_gradients_of_attention(torch, sight, heads):
         for x, y in zip((*tensors, theirs), (*want[:3], want.bias), strict=True):
             if y is not None:
                 np.testing.assert_allclose(x.grad.numpy(), y, rtol=0, atol=1e-12)
+        rules, change = turned(torch, own), torch.zeros(4, 5, dtype=torch.float64, requires_grad=True)
+
+        def both(q, k, v, change, theirs=theirs, rules=rules):
+            how = rules if theirs is None else {**rules, "bias": theirs.detach() + change}
+            return attention(q, k, v, **how), attention_weights(q, k, **how)
+
+        tensors = [x.detach().requires_grad_() for x in tensors]
+        changed = [change] if theirs is not None else []
+        assert torch.autograd.gradcheck(
+            lambda q, k, v, change=None, both=both: both(q, k, v, change), (*tensors, *changed), rtol=1e-3,
+            fast_mode=True,
+        ), own  # fmt: skip
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "scaled_dot", Bilinear(W)], ids=str)
+def test_second_derivatives(torch, similarity):
+    """Where NumPy chose the weights, their derivatives are those of two of Newton's steps."""
+    for weighting, options in itertools.product(WEIGHTINGS, [{}, {"top_k": 3}, {"null_score": -0.5}]):
+        rules = {"similarity": similarity, "weighting": weighting, **options}
+        inputs = [torch.tensor(x, requires_grad=True) for x in problem(3, 5)]
+        asked = [lambda q, k, v, rules=rules: soft_lookup(q, k, v, **rules)]
+        asked += [lambda q, k, v, rules=rules: lookup_weights(q, k, **rules) ** 2]  # never by the kernel
+        for function in asked[fused_is_once(rules) :]:
+            assert torch.autograd.gradgradcheck(function, inputs, rtol=1e-3, fast_mode=True), rules
+
+
+def fused_is_once(rules):
+    """Tell whether torch's kernel answers, which has no second derivative on a CPU."""
+    plain = rules["weighting"] == "softmax" and not {"top_k", "null_score"} & set(rules)
+    return plain and rules["similarity"] in ("dot", "scaled_dot")
+
+
+def test_distances_say_that_they_have_no_second_derivatives(torch):
+    q, k, v = (torch.tensor(x, requires_grad=True) for x in problem())
+    (slope,) = torch.autograd.grad(soft_lookup(q, k, v).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="_cdist_backward"):
+        slope.sum().backward()
+
+
+@pytest.mark.parametrize("similarity", [*SIMILARITIES, InverseDistance(0)], ids=str)
+def test_a_query_that_sees_nothing_moves_nothing(torch, similarity):
+    for weighting, temperature, how in itertools.product(
+        WEIGHTINGS, [0, 0.7, INF], ["where", "bias", "causal", "min_score"]
+    ):
+        inputs = [torch.tensor(x, requires_grad=True) for x in problem(4, 6)]
+        bias = torch.full((4, 6), -INF, dtype=torch.float64, requires_grad=True)
+        rules = {"similarity": similarity, "weighting": weighting, "temperature": temperature}
+        if how == "min_score":
+            out = soft_lookup(*inputs, min_score=1e9, **rules)
+        else:
+            mask = {"where": torch.zeros(4, 6) > 0, "bias": bias, "causal": True}[how]
+            out = attention(*inputs, **{how: mask}, **({"offset": -9} if how == "causal" else {}), **rules)
+        if similarity == InverseDistance(0) and how == "min_score":
+            continue  # a hit scores infinity
+        assert (out == 0).all(), (how, rules)
+        out.sum().backward()
+        for x in (*inputs, *[bias] * (how == "bias")):
+            assert (x.grad == 0).all(), (how, rules)
 
 
 @pytest.mark.parametrize("bad", [math.nan, INF, -INF, 1e300])
@@ -317,6 +376,41 @@ def test_answers_stay_on_the_device(torch):
         assert (out.device.type, out.shape, out.dtype) == ("meta", (2, 4, 5, 7), torch.float32)
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch, about what it cannot compile
+@pytest.mark.parametrize(
+    "how", [{}, {"similarity": "scaled_dot"}, {"top_k": 2}, {"weighting": "sparsemax"}, {"temperature": 0}],
+    ids=str,
+)  # fmt: skip
+def test_what_torch_compiles_answers_the_same(torch, how):
+    def ask(q, k, v):
+        return soft_lookup(q, k, v, **how)
+
+    inputs = [torch.tensor(x, requires_grad=True) for x in problem()]
+    compiled = torch.compile(ask, backend="aot_eager")
+    for one, other in zip(*(torch.autograd.grad(f(*inputs).sum(), inputs) for f in (ask, compiled)),
+                          strict=True):  # fmt: skip
+        assert torch.allclose(one, other, rtol=0, atol=1e-14)
+    assert torch.allclose(compiled(*inputs), ask(*inputs), rtol=0, atol=1e-14)
+
+
+def test_odd_layouts_and_modes(torch):
+    q, k, v = (torch.tensor(x) for x in problem(lead=(2, 3)))
+    for how in ({"similarity": "scaled_dot"}, {}, {"top_k": 2}):
+        want = soft_lookup(q, k, v, **how)
+        turned_over = [x.mT.contiguous().mT for x in (q, k, v)]
+        assert not turned_over[0].is_contiguous()
+        assert torch.allclose(soft_lookup(*turned_over, **how), want, rtol=0, atol=1e-14)
+        each = torch.func.vmap(lambda q, how=how: soft_lookup(q, k, v, **how))
+        if "top_k" not in how:  # which asks NumPy
+            assert torch.allclose(each(torch.stack([q, q]))[1], want, rtol=0, atol=1e-14)
+        with torch.no_grad():
+            assert not soft_lookup(q.clone().requires_grad_(), k, v, **how).requires_grad
+        assert soft_lookup(q[:0], k[:0], v[:0], **how).shape == (0, 3, 6, 2)
+        assert soft_lookup(q[..., :0, :], k, v, **how).shape == (2, 3, 0, 2)
+        assert (soft_lookup(q, k[..., :0, :], v[..., :0, :], **how) == 0).all()
+        assert soft_lookup(q[..., :0], k[..., :0], v, **how).isfinite().all()
+
+
 def test_torch_is_not_imported_by_asking():
     code = (
         "import sys, softdict as s; s.soft_lookup(0.5, [0.0, 1.0], [1.0, 2.0]); print('torch' in sys.modules)"
@@ -349,10 +443,24 @@ def test_wrong_numbers_are_refused(torch):
         (ValueError, "bias holds NaN or inf, but finite", (q, k, v), {"bias": torch.tensor(math.nan)}),
         (ValueError, "query has width 3 and keys have width 2", (q, v, v), {}),
         (ValueError, "temperature is -1, but", (q, k, v), {"temperature": -1}),
+        (
+            TypeError,
+            r"temperature is tensor\(2.\), but one number of at least 0 was",
+            (q, k, v),
+            {"temperature": torch.tensor(2.0)},
+        ),
         (ValueError, "where has shape", (q, k, v), {"where": torch.ones(5, 5) > 0}),
     ]:
         with pytest.raises(error, match=text):
             soft_lookup(*args, **more)
+    T = torch.tensor(2.0, requires_grad=True)
+    for ask in (
+        lambda: attention(q, k, v, temperature=T), lambda: SoftDict({0: 1.0}, temperature=T),
+        lambda: soft_lookup(q.numpy(), k.numpy(), v.numpy(), temperature=T),
+        lambda: SelfAttention(q[:3], q[:3], q[:3], temperature=T),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=r"temperature is tensor.*, but one number of at least 0 was"):
+            ask()
 
 
 # ---- SelfAttention, SoftDict, other libraries --------------------------------------------------------
@@ -415,6 +523,66 @@ def test_a_softdict_of_numbers_and_of_objects_asked_by_tensors(torch):
     with pytest.raises(KeyError, match="reaches no entry"):
         sd[torch.tensor(9.0)]
     assert SoftDict({0: "a", 1: "b"}, temperature=0)[torch.tensor(0.2)] == "a"
+
+
+def test_what_keeps_to_arrays_takes_tensors_as_such(torch):
+    """A `Lookup` is to be looked at, a `Partial` to be sent: neither has gradients."""
+    keys, values = (x.astype(np.float32) for x in problem(n=5)[1:])
+    sd = SoftDict.from_arrays(torch.tensor(keys), torch.tensor(values), labels=np.array(list("abcde")))
+    q = torch.tensor(keys[:2], requires_grad=True)
+    assert np.array_equal(sd.lookup(q, where=torch.arange(5) > 1, bias=torch.ones(5)).value,
+                          sd.lookup(keys[:2], where=np.arange(5) > 1, bias=np.ones(5)).value)  # fmt: skip
+    assert np.array_equal(sd.partial(q).finish(), sd.partial(keys[:2]).finish())
+    assert np.array_equal(sd.self_attention(bias=torch.ones(5, 5)).value, sd.self_attention().value)
+    assert sd.calibrate(2.0, q) == sd.calibrate(2.0, keys[:2])
+    assert np.array_equal(sd[[q[0], "b"]], sd[keys[:2]])  # a list asks as a list
+    cold = torch.ones(3, dtype=torch.bfloat16)
+    said = (
+        r" is tensor.*, but what NumPy can read was expected, .* Convert it first, for example with tensor\."
+    )
+    for ask, what in [
+        (lambda: sd.lookup(q, bias=torch.ones(5, requires_grad=True)), "bias"),
+        (lambda: sd.add("f", q[0], values[0]), "the key vector of 'f'"),
+        (lambda: sd.add("f", cold, values[0]), "the key vector of 'f'"),
+        (lambda: soft_lookup_vjp(q, keys, values, np.ones((2, 2))), "query"),
+        (lambda: attention_vjp(q, keys, values, np.ones((2, 2))), "query"),
+    ]:
+        with pytest.raises(TypeError, match=f"^{what}{said}"):
+            ask()
+
+
+def test_a_layer_of_tensors_is_learned_by_its_own_library(torch):
+    x, layer = np.random.default_rng(0).normal(size=(2, 4, 3)), SelfAttention.random(3, rng=0)
+    own = SelfAttention(*(torch.tensor(np.array(w)) for w in (layer.w_q, layer.w_k, layer.w_v)))
+    some = dataclasses.replace(layer, biases=(None, None, torch.ones(3)))
+    for odd in (own, some):
+        with pytest.raises(TypeError, match=r"^layer holds tensors of torch, but NumPy's .* an optimizer of"):
+            fit_attention(odd, x, x, progress=False)
+    new, _ = fit_attention(layer, torch.tensor(x), torch.tensor(x), max_iter=1, progress=False)
+    assert isinstance(new.w_q, np.ndarray)
+    with pytest.raises(TypeError, match=r"^sequence 0 is tensor.*, but what NumPy can read was expected"):
+        fit_attention(layer, torch.tensor(x, requires_grad=True), x, progress=False)
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"top_k": 2}, {"weighting": "entmax15", "null_score": -1.0}, {"temperature": 0},
+            {"similarity": InverseDistance(0)}, {"similarity": "scaled_dot"}], ids=str,
+)  # fmt: skip
+def test_jax_traces_and_differentiates(how):
+    jax = pytest.importorskip("jax")
+    arrays = problem(dtype=np.float32)
+    tensors = list(map(jax.numpy.asarray, arrays))
+
+    def ask(q, k, v):
+        return soft_lookup(q, k, v, **how)
+
+    want, slopes = soft_lookup(*arrays, **how), soft_lookup_vjp(*arrays, np.ones((6, 2)), **how)
+    back = jax.grad(lambda *args: ask(*args).sum(), argnums=(0, 1, 2))
+    for function in (ask, jax.jit(ask)):
+        np.testing.assert_allclose(function(*tensors), want, rtol=0, atol=1e-5)
+    for function in (back, jax.jit(back)):
+        for one, other in zip(function(*tensors), slopes, strict=False):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which that library runs on
