@@ -154,6 +154,14 @@ def test_an_exact_hit_comes_first_whatever_underflows(torch):
             assert soft_lookup(keys, keys, values, similarity=similarity, **how).tolist() == values.tolist()
 
 
+def test_infinite_scores_leave_only_each_other(torch):
+    q, k = np.array([[1e200], [-1e200], [1.0]]), np.array([[1e200], [1.0], [2e200]])
+    for null_score, temperature in itertools.product([None, 0.0], [1, 1e308]):
+        rules = {"similarity": "dot", "null_score": null_score, "temperature": temperature}
+        got = lookup_weights(torch.tensor(q), torch.tensor(k), **rules)
+        agree(got, lookup_weights(q, k, **rules), 1e-14, "infinite scores", rules)
+
+
 def test_the_order_of_ties_is_that_of_arrays(torch):
     rng = np.random.default_rng(0)
     q, k = (rng.integers(0, 3, size=shape).astype(float) for shape in ((20, 2), (15, 2)))
@@ -182,6 +190,10 @@ def test_functions_are_handed_tensors(torch):
     how = {"similarity": lambda a, b: -torch.cdist(a, b), "weighting": lambda z: torch.softmax(z, -1)}
     want = torch.softmax(-torch.cdist(q, k), -1) @ v
     assert torch.allclose(soft_lookup(q, k, v, **how), want, rtol=0, atol=1e-14)
+    for null_score, temperature in itertools.product([None, -0.5], [0, 0.7, INF]):  # logits as they are
+        rules = {"weighting": abs, "null_score": null_score, "temperature": temperature}
+        want = lookup_weights(*(x.numpy() for x in (q, k)), **rules)
+        agree(lookup_weights(q, k, **rules), want, 1e-13, "tensors' logits", rules)
     with pytest.raises(ValueError, match=r"<lambda> returned shape \(6,\), but \(6, 9\) was expected"):
         soft_lookup(q, k, v, similarity=lambda a, b: a[:, 0])
 
