@@ -121,7 +121,7 @@ FAULTS = {
     ),
     "heads that take every other column": (
         "transformer.py",
-        "return rows.reshape(*rows.shape[:-1], h, rows.shape[-1] // h).swapaxes(-3, -2)",
+        "return rows.reshape(shape).swapaxes(-3, -2)",
         "return np.moveaxis(rows.reshape(*rows.shape[:-1], rows.shape[-1] // h, h), -1, -3)",
         "test_self_attention.py::test_each_head_is_one_softdict",
     ),
