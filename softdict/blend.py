@@ -610,7 +610,7 @@ class Partial:
                 raise ValueError(
                     f"{name} is {value} in one partial answer and {theirs} in the other, but "
                     "one and the same was expected in a merge of partial answers. Ask all parts "
-                    "with the same queries and settings."
+                    "with the same queries and settings, from dicts of one dtype."
                 )
         if self._state is None or other._state is None:  # over no entries at all: the identity
             return self if other._state is None else other

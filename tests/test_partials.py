@@ -307,6 +307,15 @@ def test_other_widths_refuse_to_merge(query, keys, values):
             left + right
 
 
+def test_another_dtype_refuses_to_merge():
+    # The union computes in float64 throughout, which a part in float32 has not done.
+    a = SoftDict({0: 1.0}, dtype=np.float32).partial(0.0)
+    b = SoftDict({1: 1.0}).partial(0.0, offset=1)
+    for left, right in ((a, b), (b, a)):
+        with pytest.raises(ValueError, match=r"float\d\d.* in the other.*expected.*of one dtype\."):
+            left + right
+
+
 def test_only_parts_merge():
     part = SoftDict({0: 1.0}).partial(0)
     for other in (5, None, 1.0, np.ones(1), "part"):
@@ -362,3 +371,34 @@ def test_what_is_handed_out_can_be_written_to(temperature):
     one.finish()[...] = 99
     np.testing.assert_array_equal(one.finish(), before)
     np.testing.assert_array_equal((one + other).finish(), merged)
+
+
+# ---- the union law -----------------------------------------------------------------------------------
+
+SIMILARITIES = [
+    "gaussian", "laplacian", "cosine", "dot", "scaled_dot", InverseDistance(0.5), InverseDistance(0.0),
+    Bilinear([[1.0, 2.0], [0.0, -1.0]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES, ids=str)
+@pytest.mark.parametrize("weighting", WEIGHTINGS, ids=str)
+@pytest.mark.parametrize("temperature", [0, 0.7, INF])
+def test_parts_of_two_dicts_are_a_part_of_their_union(similarity, weighting, temperature):
+    rng = np.random.default_rng(14)
+    lattice = np.array(list(itertools.product((-1.0, 0.0, 0.5, 2.0), repeat=2)))  # where many scores tie
+    for options in OPTIONS:
+        settings = {"similarity": similarity, "weighting": weighting, "temperature": temperature, **options}
+        keys, values = rng.permutation(lattice), rng.normal(size=(16, 2))
+        cut = int(rng.integers(1, 16))
+        left, right = (
+            SoftDict(zip(map(tuple, keys[some]), values[some], strict=True), **settings)
+            for some in (slice(cut), slice(cut, None))
+        )
+        queries = np.concatenate([keys[:1], keys[-1:], rng.normal(size=(2, 2))])
+        want = oracle.Lookup(queries, keys, values, **settings)
+        a, b = left.partial(queries), right.partial(queries, offset=len(left))
+        union = (left | right).get(queries, 0.0)
+        for merged in (a + b, b + a):
+            agree(merged.finish(), union, want.tolerance(float), "union of two dicts", settings)
+            agree(merged.finish(), want.value, want.tolerance(float), "union, oracle", settings)
