@@ -660,7 +660,7 @@ def partial(source: Source, settings: Any, offset: int, shape: Any) -> Partial:
 
     _backend.run([functools.partial(block, r) for r in _backend.blocks(m, n, d + e, False)], m * n * (d + e))
     state = _stacked([states[start] for start in sorted(states)])
-    value = state.value if state.value.shape[2] else source.values[state.place].astype(np.float64)
+    value = state.value if _melts(settings) else source.values[state.place].astype(np.float64)
     state = state._replace(value=value, place=state.place + offset)
     return Partial(state, {**settings, "shape": (f"d = {d}, e = {e}, m = {m}", *shape)})
 
