@@ -98,7 +98,7 @@ def lookup(
         dtype=object, meta=np.empty([0] * len([*chunks, *shape]), dtype=object),
     )  # fmt: skip
     return da.reduction(
-        parts, _same, combine=_merged, aggregate=_ended, axis=int(batch), concatenate=False, dtype=dtype,
+        parts, _partial_answer, combine=_merged, aggregate=_ended, axis=int(batch), concatenate=False, dtype=dtype,
         meta=np.empty([0] * (batch + len(shape)), dtype=dtype),
     )  # fmt: skip
 
@@ -169,7 +169,8 @@ def _part(keys: Any, values: Any, query: Any, start: Any, where: Any, bias: Any,
     return partial(source, settings, int(start[0]), (shape, call.dtype))
 
 
-def _same(part: Any, axis: Any, keepdims: Any) -> Any:
+def _partial_answer(part: Any, axis: Any, keepdims: Any) -> Any:
+    """Pass a partial answer on. The task that makes it, too, bears this name on Dask's dashboard."""
     return part
 
 
