@@ -13,7 +13,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from softdict._checks import Array, Masks, Source, arrange, brief, fit_mask, numbers, refuse_masked
+from softdict._checks import Array, Masks, Source, arrange, brief, check_bias, check_where, fit_mask, numbers
 from softdict.blend import Partial, checked, partial
 from softdict.scores import widths
 
@@ -40,7 +40,7 @@ def lookup(
     where, bias : array or dask array, broadcast to (m, n)
         As in `soft_lookup`, in any chunks.
     similarity, temperature, weighting, top_k, min_score, null_score
-        As in `soft_lookup`. A function as similarity has to reach the workers; there are none as weighting.
+        As in `soft_lookup`, but that a weighting has a name: a function asks for whole rows.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def lookup(
     Raises
     ------
     TypeError, ValueError
-        For wrong kinds, shapes, chunks and settings, at once; for a bias of NaN or infinity when computed.
+        For wrong kinds, shapes, chunks and settings, at once; for what is in the chunks, when computed.
 
     Notes
     -----
@@ -98,8 +98,8 @@ def lookup(
         dtype=object, meta=np.empty([0] * len([*chunks, *shape]), dtype=object),
     )  # fmt: skip
     return da.reduction(
-        parts, _partial_answer, combine=_merged, aggregate=_ended, axis=int(batch), concatenate=False, dtype=dtype,
-        meta=np.empty([0] * (batch + len(shape)), dtype=dtype),
+        parts, _partial_answer, combine=_merged, aggregate=_ended, axis=int(batch), concatenate=False,
+        dtype=dtype, meta=np.empty([0] * (batch + len(shape)), dtype=dtype),
     )  # fmt: skip
 
 
@@ -119,11 +119,7 @@ def _check(keys: Any, values: Any, queries: Any) -> None:
         )
     batch = queries.ndim == keys.ndim
     for name, x, first in (("keys", keys, 1), ("values", values, 1), ("queries", queries, int(batch))):
-        if math.isnan(sum(x.shape)):
-            raise ValueError(
-                f"{name} have shape {x.shape}, but chunks of known sizes were expected {_HERE}, since they "
-                f"tell the place of each entry. Call {name}.compute_chunk_sizes() first."
-            )
+        _known(name, x)
         if cut := {axis: -1 for axis in range(first, x.ndim) if x.numblocks[axis] > 1}:
             raise ValueError(
                 f"{name} have {x.numblocks} chunks along their axes, but chunks of whole rows were expected "
@@ -141,15 +137,26 @@ def _check(keys: Any, values: Any, queries: Any) -> None:
         )
 
 
+def _known(name: str, x: Any) -> None:
+    if math.isnan(sum(x.shape)):
+        raise ValueError(
+            f"{name}: the shape is {x.shape}, but chunks of known sizes were expected {_HERE}, since they "
+            f"tell the place of each entry. Call {name}.compute_chunk_sizes() first."
+        )
+
+
 def _mask(name: str, mask: Any, chunks: dict[str, Any]) -> tuple[Any, Any]:
     """Return a mask in the chunks of queries and entries, and its axes."""
     if mask is None:
         return None, None
-    if not isinstance(mask, da.Array):
-        refuse_masked(mask, name)
-        mask = da.from_array(np.asarray(mask), chunks=-1)
     sizes = {axis: sum(rows) for axis, rows in chunks.items()}
-    fit_mask(np.broadcast_to(False, mask.shape), name, (1, *sizes.values())[-2:], len(sizes) == 1)
+    full, single = (1, *sizes.values())[-2:], len(sizes) == 1
+    if isinstance(mask, da.Array):
+        _known(name, mask)
+        fit_mask(np.broadcast_to(False, mask.shape), name, full, single)
+    else:
+        (check_where if name == "where" else check_bias)(mask, full, single)
+        mask = da.from_array(np.asarray(mask), chunks=-1)
     axes = [*chunks][len(chunks) - mask.ndim :]
     return mask.rechunk({i: chunks[x] for i, x in enumerate(axes) if mask.shape[i] == sizes[x]}), axes
 
