@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -105,6 +106,8 @@ def run(n, folder):
         return answer.compute(scheduler="threads")
 
     ask(2 * ROWS)  # loads what loads late
+    if folder:
+        forget(folder)
     kinds = ("RssAnon", "RssFile", "RssShmem")
     peaks, done = [[resident(kind) for kind in kinds]], threading.Event()
 
@@ -129,55 +132,55 @@ def large(n, rounds, folder=None):
     """Return and print runs at a tenth of the size and at the whole, in turn, and the ratio per entry."""
     found = []
     for size in [n // 10, n] * rounds:
-        if folder:
-            forget(folder)
         command = [sys.executable, __file__, "--run", str(size), *(["--folder", folder] if folder else [])]
         found.append(json.loads(subprocess.check_output(command)))
         print("  " + ", ".join(f"{name} {x:.4g}" for name, x in found[-1].items()), flush=True)
-    each = {size: min(x["ns an entry"] for x in found if x["entries"] == size) for size in (n // 10, n)}
+    each = {size: median(x["ns an entry"] for x in found if x["entries"] == size) for size in (n // 10, n)}
     ratio = each[n] / each[n // 10]
     print(f"  time per entry over that at a tenth of the size: {ratio:.2f}", flush=True)
     return {"runs": found, "ratio": ratio}
 
 
 def workers(n, rounds):
-    """Return and print times on one, two and four worker processes, and the share of merges in the work."""
+    """Return and print times on one, two and four worker processes, in turn, and the share of merges."""
     from distributed import Client, LocalCluster, get_task_stream
 
     import softdict.dask
 
-    found = {}
-    for count in (1, 2, 4):
+    answer = softdict.dask.lookup(*arrays(n), QUERIES, temperature=TEMPERATURE)
+    times, spent = {count: [] for count in (1, 2, 4)}, {"merge": 0.0, "all": 0.0}
+    for count in [*times] * rounds:
         with (
             LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None) as cluster,
             Client(cluster) as client,
         ):
-            answer = softdict.dask.lookup(*arrays(n), QUERIES, temperature=TEMPERATURE)
             softdict.dask.lookup(*arrays(2 * count * ROWS), QUERIES, temperature=TEMPERATURE).compute()
-            times, spent = [], {"merge": 0.0, "all": 0.0}
-            for _ in range(rounds):
-                with get_task_stream(client) as stream:
-                    start = time.perf_counter()
-                    answer.compute()
-                    times.append(time.perf_counter() - start)
-                for task in stream.data:
-                    took = sum(x["stop"] - x["start"] for x in task["startstops"] if x["action"] == "compute")
-                    spent["all"] += took
-                    spent["merge"] += took * any(word in str(task["key"]) for word in ("merged", "ended"))
-        found[count] = {"seconds": min(times), "merge share": spent["merge"] / spent["all"]}
-        found[count]["ratio"] = found[count]["seconds"] / found[1]["seconds"]
-        print(
-            f"  {count} workers: " + ", ".join(f"{name} {x:.4g}" for name, x in found[count].items()),
-            flush=True,
-        )
-    return found
+            with get_task_stream(client) as stream:
+                start = time.perf_counter()
+                answer.compute()
+                times[count].append(time.perf_counter() - start)
+        for task in stream.data:
+            took = sum(x["stop"] - x["start"] for x in task["startstops"] if x["action"] == "compute")
+            spent["all"] += took
+            spent["merge"] += took * any(word in str(task["key"]) for word in ("merged", "ended"))
+    found = {
+        count: {"seconds": median(took), "ratio": median(took) / median(times[1])}
+        for count, took in times.items()
+    }
+    for count, figures in found.items():
+        print(f"  {count} workers: {figures['seconds']:.3g} seconds, ratio {figures['ratio']:.2f}")
+    share = spent["merge"] / spent["all"]
+    print(f"  the merge takes {share:.3%} of all work", flush=True)
+    return {"workers": found, "merge share": share}
 
 
 def main():
     """Measure, print, and keep; 1 where an answer was wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--entries", type=int, default=20_000_000, help="how many (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=1, help="how often each is timed; the best counts")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often each is timed, in turn; the median counts"
+    )
     parser.add_argument("--only", default="dask,maps,workers", help="some of %(default)s")
     parser.add_argument("--out", type=Path, help="where to keep the figures, as JSON")
     parser.add_argument("--run", type=int, help=argparse.SUPPRESS)
