@@ -2,8 +2,10 @@
 
 import itertools
 import math
+import multiprocessing
 import operator
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 from functools import reduce
 
 import numpy as np
@@ -11,7 +13,7 @@ import oracle
 import pytest
 from oracle import agree
 
-from softdict import Bilinear, Entmax, InverseDistance, SoftDict
+from softdict import Bilinear, Entmax, InverseDistance, SoftDict, soft_lookup
 
 INF = math.inf
 TEMPERATURES = [0, 1e-320, 0.5, 40.0, INF]
@@ -20,6 +22,7 @@ OPTIONS = [
     {}, {"top_k": 1}, {"top_k": 4}, {"min_score": -1.0}, {"null_score": -0.4}, {"min_score": INF},
     {"top_k": 3, "min_score": -4.0, "null_score": 0.0}, {"min_score": INF, "null_score": -2.0},
 ]  # fmt: skip
+QUERIES = np.random.default_rng(11).normal(size=(4, 3))  # as every process knows them
 
 
 def labels_of(rows):
@@ -206,6 +209,23 @@ def test_parts_travel(options):
     assert (sent[0] + parts[1]).finish().tobytes() == (parts[0] + sent[1]).finish().tobytes()
     again = pickle.loads(pickle.dumps(sent[0] + sent[1]))
     assert again.finish().tobytes() == (parts[0] + parts[1]).finish().tobytes()
+
+
+def part_of_files(folder, start, stop):
+    keys, values = (np.load(f"{folder}/{name}.npy", mmap_mode="r")[start:stop] for name in ("keys", "values"))
+    return SoftDict.from_arrays(keys, values, temperature=0.3).partial(QUERIES, offset=start)
+
+
+def test_parts_of_files_come_from_processes(tmp_path):
+    rng, edges = np.random.default_rng(12), [0, 70, 70, 150, 200]
+    keys, values = rng.normal(size=(200, 3)), rng.normal(size=(200, 2))
+    np.save(tmp_path / "keys.npy", keys)
+    np.save(tmp_path / "values.npy", values)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        parts = pool.map(part_of_files, [str(tmp_path)] * 4, edges[:-1], edges[1:])
+        merged = sum(parts, start=SoftDict(temperature=0.3).partial(QUERIES))
+    want = soft_lookup(QUERIES, keys, values, temperature=0.3)
+    np.testing.assert_allclose(merged.finish(), want, rtol=0, atol=1e-12)
 
 
 def test_a_part_is_small():
