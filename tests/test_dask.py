@@ -206,8 +206,10 @@ def test_each_chunk_is_loaded_once():
         return x
 
     keys = da.ones((40, 3), chunks=(10, 3)).map_blocks(load, dtype=float, meta=np.empty((0, 0)))
-    softdict.dask.lookup(keys, da.ones(40, chunks=10), np.ones((6, 3))).compute(scheduler="sync")
-    assert sorted(loaded) == [(i, 0) for i in range(4)]
+    for queries in (np.ones((6, 3)), da.ones((6, 3), chunks=(2, 3))):
+        loaded.clear()
+        softdict.dask.lookup(keys, da.ones(40, chunks=10), queries).compute(scheduler="sync")
+        assert sorted(loaded) == [(i, 0) for i in range(4)]
 
 
 def test_what_travels_is_small():
@@ -246,6 +248,7 @@ UNKNOWN = KEYS[KEYS[:, 0] > 0]
         (ValueError, "queries .*leading axes", KEYS, VALUES, np.zeros((2, 2, 3)), {}),
         (ValueError, "queries .*leading axes", KEYS[None], VALUES, np.zeros((2, 3)), {}),
         (ValueError, "queries .*leading axes", KEYS[:, 0], VALUES, np.zeros((2, 1)), {}),
+        (ValueError, "values .*leading axes", KEYS, VALUES[0, 0], np.zeros(3), {}),
         (ValueError, "query is ragged", KEYS, VALUES, [[1, 2, 3], [1]], {}),
         (ValueError, "where has shape", KEYS, VALUES, np.zeros(3), {"where": np.ones((1, 10), bool)}),
         (ValueError, "where is ragged", KEYS, VALUES, np.zeros((2, 3)), {"where": [[True], [True, False]]}),
