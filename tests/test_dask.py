@@ -301,7 +301,7 @@ def problem(n=4000):
     "settings",
     [{}, {"temperature": 0}, {"top_k": 4}, {"weighting": "sparsemax"}, {"similarity": InverseDistance(0.1)},
      {"similarity": lambda q, k: q @ k.T / 7}],
-    ids=str,
+    ids=["softmax", "hard", "top_k", "sparsemax", "inverse distance", "lambda"],
 )  # fmt: skip
 def test_worker_processes_give_the_same(client, settings):
     keys, values, queries = problem()
