@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
@@ -204,6 +205,7 @@ def main():
         print(json.dumps(run(given.run, given.folder)))
         return 0
     found = {"machine": machine()}
+    found["machine"]["versions"] |= {name: version(name) for name in ("dask", "distributed")}
     n, only = given.entries, given.only.split(",")
     print("{cpu}, {cores} cores, load {load_before}".format_map(found["machine"]), flush=True)
     if "dask" in only:
