@@ -743,7 +743,7 @@ def check_where(where: Any, full: tuple[int, ...], single: bool) -> Any:
             f"where has dtype {where.dtype}, but booleans were expected: True takes part. "
             "Write where=mask.astype(bool), after looking which of 0 and 1 takes part."
         )
-    return _fit(where.astype(bool, copy=False), "where", full, single)
+    return fit_mask(where.astype(bool, copy=False), "where", full, single)
 
 
 def chosen(where: Callable[[Any, Any], Any], entries: Iterable[tuple[Any, Any]]) -> Array:
@@ -768,10 +768,11 @@ def check_bias(bias: Any, full: tuple[int, ...], single: bool) -> Any:
             f"bias holds {'NaN' if np.isnan(bias).any() else 'inf'}, but finite numbers, or -inf to "
             "take an entry out, were expected. A bias is the logarithm of a prior weight: np.log(prior)."
         )
-    return _fit(bias, "bias", full, single)
+    return fit_mask(bias, "bias", full, single)
 
 
-def _fit(array: Array, name: str, full: tuple[int, ...], single: bool) -> Array:
+def fit_mask(array: Array, name: str, full: tuple[int, ...], single: bool) -> Array:
+    """Return an array broadcast to (..., m, n); a single query's comes as (..., n)."""
     shape = full[:-2] + full[-1:] if single else full
     try:
         fitted = np.broadcast_to(array, shape)

@@ -610,7 +610,7 @@ class Partial:
                 raise ValueError(
                     f"{name} is {value} in one partial answer and {theirs} in the other, but "
                     "one and the same was expected in a merge of partial answers. Ask all parts "
-                    "with the same queries and settings."
+                    "with the same queries and settings, from dicts of one dtype."
                 )
         if self._state is None or other._state is None:  # over no entries at all: the identity
             return self if other._state is None else other
@@ -660,7 +660,7 @@ def partial(source: Source, settings: Any, offset: int, shape: Any) -> Partial:
 
     _backend.run([functools.partial(block, r) for r in _backend.blocks(m, n, d + e, False)], m * n * (d + e))
     state = _stacked([states[start] for start in sorted(states)])
-    value = state.value if state.value.shape[2] else source.values[state.place].astype(np.float64)
+    value = state.value if _melts(settings) else source.values[state.place].astype(np.float64)
     state = state._replace(value=value, place=state.place + offset)
     return Partial(state, {**settings, "shape": (f"d = {d}, e = {e}, m = {m}", *shape)})
 

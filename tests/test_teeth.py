@@ -239,6 +239,23 @@ FAULTS = {
         "estimators.py", "np.clip(self._ask(X), 0, 1)", "self._ask(X)",
         "test_estimators.py::test_shares_are_what_log_loss_takes",
     ),
+    "chunks that forget their place": (
+        "dask.py", "int(start[0])", "0",
+        "test_dask.py::test_any_chunks_give_the_answer_over_one_array[0.5-softmax-gaussian]",
+    ),
+    "chunks that are merged as if of one size": (
+        "dask.py", "if keys.chunks[0] != values.chunks[0]:", "if False:",
+        "test_dask.py::test_what_does_not_fit_is_refused_at_once",
+    ),
+    "a mask in other chunks than the entries": (
+        "dask.py",
+        "mask.rechunk({i: chunks[x] for i, x in enumerate(axes) if mask.shape[i] == sizes[x]})", "mask",
+        "test_dask.py::test_any_chunks_give_the_answer_over_one_array",
+    ),
+    "a function that is not itself after a journey": (
+        "dask.py", "Partial(part._state, settings) for part", "part for part",
+        "test_dask.py::test_worker_processes_give_the_same",
+    ),
     "a name that becomes markup": (
         "display.py", "{html.escape(text)}", "{text}",
         "test_display.py::test_no_name_or_value_becomes_markup",
