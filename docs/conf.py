@@ -1,4 +1,4 @@
-"""Build the docs: `python -m sphinx -W --keep-going docs docs/_build`."""
+"""Build the docs: `python -m sphinx -W --keep-going docs docs/_build/html`."""
 
 from pathlib import Path
 

@@ -1,10 +1,11 @@
-"""The memory budget and the tile sizes that follow from it, threads, and the compiled exponential."""
+"""The memory budget and the tiles that follow from it, threads, the compiled exponential, array libraries."""
 
 from __future__ import annotations
 
 import importlib
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -215,3 +216,43 @@ def _compiled() -> Any:
         return sums
 
     return exp_rows
+
+
+# ---- whose array library this is -----------------------------------------------------------------
+
+#: Types of arguments that are no tensors: most are of these.
+OWN = frozenset({np.ndarray, list, tuple, float, int, bool, str, type(None), np.float64, np.float32})
+
+
+def library(*arrays: Any) -> Any:
+    """Return the library of the first tensor, an array that is not NumPy's: a module; None without any.
+
+    Nothing is imported: who has a tensor has its library.
+    """
+    if OWN.issuperset(map(type, arrays)):
+        return None
+    torch = sys.modules.get("torch")
+    for x in arrays:
+        if torch is not None and isinstance(x, torch.Tensor):
+            return torch
+        if not isinstance(x, (np.ndarray, np.generic, type)) and hasattr(x, "__array_namespace__"):
+            return x.__array_namespace__()
+    return None
+
+
+def like(array: Any, x: Any, dtype: Any = None) -> Any:
+    """Return a NumPy array as a tensor of the library and on the device of the tensor x."""
+    xp, device = library(x), getattr(x, "device", None)  # what jax traces has none
+    if hasattr(xp, "Tensor"):  # torch
+        if x.device.type == "mps" and array.dtype == np.float64:  # which it has not
+            array = array.astype(np.float32)
+        return xp.tensor(array, device=device, dtype=dtype)
+    return xp.asarray(array, dtype=dtype, **({} if device is None else {"device": device}))
+
+
+def host(x: Any) -> Any:
+    """Return a tensor as a NumPy array, without its gradient; anything else as NumPy takes it."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+        x = x.float() if str(x.dtype) == "torch.bfloat16" else x  # which NumPy has not
+    return np.asarray(x)

@@ -88,7 +88,13 @@ def _from_python(x: object, what: str, dtype: np.dtype[Any]) -> Array:
     """Return lists, tuples, numbers and array-likes as an array; refuse bools and ragged lists."""
     leaves = list(_leaves(x))
     if not isinstance(x, (list, tuple)) and not is_number(x):
-        return np.asarray(x)  # an array of another library
+        try:
+            return np.asarray(x)  # an array of another library
+        except (TypeError, RuntimeError) as error:  # one that asks for gradients, or is on another device
+            raise TypeError(
+                f"{what} is {brief(x)} (a {type(x).__name__}), but what NumPy can read was expected, "
+                f"and it says: {error} Convert it first, for example with tensor.detach().cpu().float()."
+            ) from None
     if wrong := [leaf for leaf in leaves if not is_number(leaf) and not (is_array(leaf) and is_value(leaf))]:
         raise TypeError(
             f"{what} holds {brief(wrong[0])}, but real numbers were expected. "
@@ -329,8 +335,8 @@ def as_vote(value: Any) -> Any:
     return name
 
 
-def pairs(entries: Any) -> tuple[list[Any], list[Any]]:
-    """Return the keys and the values of a mapping, or of pairs, as dict.update reads them."""
+def pairs(entries: Any, named: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Return the keys and the values of a mapping or of pairs, and of names, as dict.update reads them."""
     if isinstance(entries, Mapping):
         entries = entries.items()
     elif hasattr(entries, "keys"):
@@ -351,7 +357,7 @@ def pairs(entries: Any) -> tuple[list[Any], list[Any]]:
             ) from None
         keys.append(key)
         values.append(value)
-    return keys, values
+    return [*keys, *named], [*values, *named.values()]
 
 
 def stack(items: list[Any], owner: Callable[[int], str], dtype: Any) -> Array:
@@ -737,7 +743,7 @@ def check_where(where: Any, full: tuple[int, ...], single: bool) -> Any:
             f"where has dtype {where.dtype}, but booleans were expected: True takes part. "
             "Write where=mask.astype(bool), after looking which of 0 and 1 takes part."
         )
-    return _fit(where.astype(bool, copy=False), "where", full, single)
+    return fit_mask(where.astype(bool, copy=False), "where", full, single)
 
 
 def chosen(where: Callable[[Any, Any], Any], entries: Iterable[tuple[Any, Any]]) -> Array:
@@ -762,10 +768,11 @@ def check_bias(bias: Any, full: tuple[int, ...], single: bool) -> Any:
             f"bias holds {'NaN' if np.isnan(bias).any() else 'inf'}, but finite numbers, or -inf to "
             "take an entry out, were expected. A bias is the logarithm of a prior weight: np.log(prior)."
         )
-    return _fit(bias, "bias", full, single)
+    return fit_mask(bias, "bias", full, single)
 
 
-def _fit(array: Array, name: str, full: tuple[int, ...], single: bool) -> Array:
+def fit_mask(array: Array, name: str, full: tuple[int, ...], single: bool) -> Array:
+    """Return an array broadcast to (..., m, n); a single query's comes as (..., n)."""
     shape = full[:-2] + full[-1:] if single else full
     try:
         fitted = np.broadcast_to(array, shape)

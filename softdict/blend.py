@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict import _backend
+from softdict import _backend, _tensors
 from softdict._checks import Array, Call, Floats, Masks, Source, Tile, arrange, check_settings, check_size
 from softdict.scores import Block, as_similarity, score_pairs, widths
 from softdict.weights import Entmax, all_finite, as_weighting, log_sum_exp, logits, ranking, share, weigh
@@ -610,7 +610,7 @@ class Partial:
                 raise ValueError(
                     f"{name} is {value} in one partial answer and {theirs} in the other, but "
                     "one and the same was expected in a merge of partial answers. Ask all parts "
-                    "with the same queries and settings."
+                    "with the same queries and settings, from dicts of one dtype."
                 )
         if self._state is None or other._state is None:  # over no entries at all: the identity
             return self if other._state is None else other
@@ -660,7 +660,7 @@ def partial(source: Source, settings: Any, offset: int, shape: Any) -> Partial:
 
     _backend.run([functools.partial(block, r) for r in _backend.blocks(m, n, d + e, False)], m * n * (d + e))
     state = _stacked([states[start] for start in sorted(states)])
-    value = state.value if state.value.shape[2] else source.values[state.place].astype(np.float64)
+    value = state.value if _melts(settings) else source.values[state.place].astype(np.float64)
     state = state._replace(value=value, place=state.place + offset)
     return Partial(state, {**settings, "shape": (f"d = {d}, e = {e}, m = {m}", *shape)})
 
@@ -772,6 +772,8 @@ def soft_lookup(
     """
     settings = checked(similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
                        min_score=min_score, null_score=null_score)  # fmt: skip
+    if _backend.library(query, keys, values, where, bias) is not None:
+        return _tensors.look_up((query, keys, values, where, bias), settings)
     return values_of(arrange(query, keys, values, where, bias, widths(similarity)), settings)
 
 
@@ -803,4 +805,6 @@ def lookup_weights(
     """
     settings = checked(similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
                        min_score=min_score, null_score=null_score)  # fmt: skip
+    if _backend.library(query, keys, where, bias) is not None:
+        return _tensors.look_up((query, keys, ..., where, bias), settings)
     return weights_of(arrange(query, keys, None, where, bias, widths(similarity)), settings)

@@ -12,6 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
+from softdict import _backend
 from softdict._checks import (
     Array,
     brief,
@@ -286,7 +287,7 @@ def read_query(store: Store, encoder: Any, query: Any, width: int, lenient: bool
 def _measuring(store: Store, query: Any) -> Any:
     """Return what measures, as an array or as numbers; None for what names."""
     if is_array(query):
-        array = query if isinstance(query, np.ndarray) else np.asarray(query)
+        array = query if isinstance(query, np.ndarray) else _backend.host(query)
         return None if array.dtype.kind in "OSTU" else array
     return query if not store.numbers_name() and is_numeric(query) else None
 

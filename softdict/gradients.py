@@ -15,8 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softdict import _backend, blend
-from softdict._checks import Array, Call, Floats, Source, arrange, as_generator, brief, check_number, numbers
+from softdict import _backend, _tensors, blend
+from softdict._checks import (
+    Array,
+    Call,
+    Floats,
+    Source,
+    arrange,
+    as_generator,
+    brief,
+    check_number,
+    is_value,
+    numbers,
+)
 from softdict.scores import NAMED, Block, as_similarity, score_pairs, widths
 from softdict.weights import NAMED as WEIGHTINGS
 from softdict.weights import Entmax, as_weighting, backward, tempered, weigh
@@ -381,6 +392,25 @@ def as_given(found: list[Any], given: Any, dtype: Any) -> Gradients:
         ]
     query, keys, values, bias = arrays
     return Gradients(query, keys, values, heat, bias)
+
+
+def in_kind(value: Any, sd: Any, query: Any) -> Any:
+    """Return what a SoftDict has answered in the library of the query, and on its device.
+
+    In torch `soft_lookup_vjp` carries gradients to the query. What is no tensor, or no number, stays.
+    """
+    if _backend.library(query) is None or sd._store.value_shape is None or not is_value(value):
+        return value
+    if not getattr(query, "requires_grad", False):
+        return _backend.like(np.asarray(value), query)
+    (keys, values), settings, width = sd._store.lend(), dict(sd._settings), sd._width()
+
+    def back(g: Array) -> Array:
+        rows = _backend.host(query).reshape(-1, width)
+        g = g.reshape(len(rows), -1)
+        return soft_lookup_vjp(rows, keys, values, g, **settings).query.reshape(query.shape)
+
+    return _tensors.attached(np.asarray(value), query, back)
 
 
 def check_vjp(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from softdict._backend import library
 from softdict._checks import (
     Array,
     Call,
@@ -34,7 +35,7 @@ from softdict.encoders import Asked, own_rows
 from softdict.gradients import check_smooth, gradients_of
 from softdict.mapping import SoftDict
 from softdict.scores import Bilinear, as_similarity, score_pairs
-from softdict.transformer import SelfAttention, _affine, attention, attention_vjp
+from softdict.transformer import SelfAttention, _affine, _side_by_side, attention, attention_vjp
 
 LEARN = "temperature", "keys", "values", "similarity"
 MATRICES = "w_q", "w_k", "w_v", "w_o"
@@ -651,12 +652,6 @@ def _decayed(objective: Objective, weight_decay: Any, caller: str) -> Objective:
     return whole
 
 
-def _side_by_side(heads: Array) -> Array:
-    """Return (s, h, n, e) as (s, n, h * e)."""
-    rows = heads.swapaxes(1, 2)
-    return rows.reshape(*rows.shape[:2], -1)
-
-
 def _examples(
     layer: SelfAttention, d_out: int, sequences: Any, targets: Any, loss: Any, weight: Any
 ) -> tuple[list[Floats], Any, Any, list[int]]:
@@ -986,6 +981,12 @@ def fit_attention(
         raise TypeError(
             f"layer is {brief(layer)}, but a SelfAttention was expected in fit_attention. Make one with "
             "SelfAttention.random(d_model), or learn a SoftDict with fit."
+        )
+    if (xp := library(*vars(layer).values(), *layer.biases)) is not None:
+        raise TypeError(
+            f"layer holds tensors of {xp.__name__}, but NumPy's arrays were expected in fit_attention, since "
+            "scipy.optimize learns them. Learn tensors by an optimizer of their own library, or hand in "
+            "arrays: layer.w_q.detach().numpy()."
         )
     has = tuple(name for name in MATRICES if getattr(layer, name) is not None)
     names = _check_learn(has if learn is None else learn, has, "fit_attention")

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softdict import _checks, display, encoders, persistence
-from softdict._backend import fits
+from softdict._backend import OWN, fits
 from softdict._checks import Array, Masks, Source, brief
 from softdict._store import Store
 from softdict.blend import Partial, answer, by_parts, checked, explain, partial, shaped
 from softdict.encoders import Asked, Keys, key_name
+from softdict.gradients import in_kind
 from softdict.scores import by_length, widths
 from softdict.weights import calibrate, entropy
 
@@ -155,8 +156,7 @@ class HardView(MutableMapping[Any, Any]):
         sd, store = self._sd, self._store
         given = entries._store if isinstance(entries, (SoftDict, HardView)) else None
         if given is None:
-            new_keys, new_values = _checks.pairs(entries)
-            new_keys, new_values = [*new_keys, *named], [*new_values, *named.values()]
+            new_keys, new_values = _checks.pairs(entries, named)
             if new_keys:
                 store.writable()
                 sd._write(encoders.read_keys(store, sd.encoder, new_keys), new_values)
@@ -428,7 +428,7 @@ class SoftDict:
         value, reached = self._ask(asked)
         if np.count_nonzero(reached) < len(reached):
             raise KeyError(_checks.unreached(query, reached, asked.single))
-        return value
+        return value if type(query) in OWN else in_kind(value, self, query)
 
     def get(self, query: Any, default: Any = None) -> Any:
         """Return the blend; `default` for a query that has none, or in such rows of a batch."""
@@ -439,9 +439,9 @@ class SoftDict:
         value, reached = self._ask(asked)
         if asked.missing is not None:
             reached = np.logical_and(reached, ~asked.missing)
-        if all(reached):
-            return value
-        return default if asked.single else _checks.filled(value, reached, default)
+        if not all(reached):
+            value = default if asked.single else _checks.filled(value, reached, default)
+        return value if type(query) in OWN else in_kind(value, self, query)
 
     def lookup(
         self, query: Any, *, where: Any = None, bias: Any = None, exclude_self: bool = False
@@ -533,16 +533,15 @@ class SoftDict:
 
     def _shape(self, asked: Asked) -> tuple[int, ...]:
         """Return the shape of an answer."""
-        one = self._store.value_shape or ()
-        return one if asked.single else (len(asked.vectors), *one)
+        return (() if asked.single else (len(asked.vectors),)) + (self._store.value_shape or ())
 
     def _pick(self, asked: Asked, masks: Masks) -> tuple[Any, Any]:
         """Return the winners' objects, at T = 0; the earliest of a tie."""
         if self._settings["temperature"] != 0:
             raise TypeError(self._cannot_blend())
         keys, objects = self._store.arrays()[0], self._store.objects or []  # in this order: it sweeps
-        row_and_share = np.column_stack([np.arange(len(keys)), np.ones(len(keys))])
-        source = self._source(asked, keys, row_and_share, masks)
+        # in the place of values the row, and a share
+        source = self._source(asked, keys, np.column_stack([np.arange(len(keys)), np.ones(len(keys))]), masks)
         picked, reached = answer(source, {**self._settings, "top_k": 1, "weighting": "softmax"})
         reached = reached & (picked[:, 1] > 0)  # else the silent entry won
         things = [objects[int(row)] if hit else None for row, hit in zip(picked[:, 0], reached, strict=True)]
@@ -742,8 +741,7 @@ class Lookup:
 
         Arrays and lists stand as tuples. O(n) for each query.
         """
-        votes = []
-        names = [_checks.as_vote(self._stored(j)) for j in range(len(self.keys))]
+        votes, names = [], [_checks.as_vote(self._stored(j)) for j in range(len(self.keys))]
         for row in np.atleast_2d(self.weights):
             total: Counter[Any] = Counter()
             for name, weight in zip(names, row.tolist(), strict=True):

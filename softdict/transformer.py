@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from softdict._backend import host, library
 from softdict._checks import (
     Array,
     Call,
@@ -25,6 +26,7 @@ from softdict._checks import (
     numbers,
     store_dtype,
 )
+from softdict._tensors import answer, as_tensor, stand_ins, together
 from softdict.blend import checked, values_of, weights_of
 from softdict.gradients import Gradients, as_given, check_cotangent, check_smooth, gradients_of, shapes_of
 from softdict.mapping import Lookup, SoftDict
@@ -114,6 +116,10 @@ def _ask(
 ) -> Any:  # fmt: skip
     """Ask the engine; takes what `_call` takes."""
     settings = checked(**settings, min_score=None)
+    if library(query, key, value, where, bias) is not None:
+        given = [query, key, ... if engine is weights_of else value, where, bias]
+        call, span, lead, shapes = _call(*stand_ins(given), settings, sight)
+        return answer(given, call, settings, span, lead, shapes[:3])
     call, span, lead, _ = _call(query, key, value, where, bias, settings, sight)
     out = engine(call, settings, span)
     return out.reshape(lead + out.shape[len(call.lead) :]) if lead != call.lead else out
@@ -300,17 +306,23 @@ def attention_vjp(
 
 
 def _own(name: str, given: Any, *shape: Any) -> Array:
-    """Return a read-only copy of a matrix or a bias; (2, "d") in its shape stands for 2 * d, of any d."""
-    array = np.array(numbers(given, name), order="C")
+    """Return a read-only copy of a matrix or a bias, and a tensor itself, which may be learned.
+
+    (2, "d") in its shape stands for 2 * d, of any d.
+    """
+    tensor = library(given) is not None
+    array = given if tensor else np.array(numbers(given, name), order="C")
     sizes = [size if isinstance(size, tuple) else (size, "") for size in shape]
     pairs = zip(array.shape, sizes, strict=False)
     if array.ndim != len(shape) or any(x % size if letter else x != size for x, (size, letter) in pairs):
         text = ", ".join(f"{x} * {letter}" if x > 1 and letter else letter or str(x) for x, letter in sizes)
         text += "," * (len(shape) == 1)
         raise ValueError(
-            f"{name} has shape {array.shape}, but ({text}) was expected in SelfAttention, to fit its heads "
-            "and its other arrays. Words are rows, x @ w: transpose what was made for columns."
+            f"{name} has shape {(*array.shape,)}, but ({text}) was expected in SelfAttention, to fit its "
+            "heads and its other arrays. Words are rows, x @ w: transpose what was made for columns."
         )
+    if tensor:
+        return array
     if not (finite := np.isfinite(array)).all():
         raise ValueError(
             f"{name} holds {array[~finite][0]}, but finite numbers were expected in SelfAttention. Look for "
@@ -322,9 +334,27 @@ def _own(name: str, given: Any, *shape: Any) -> Array:
 
 def _affine(x: Array, matrix: Any, bias: Any) -> Array:
     """Multiply rows by a matrix and add a bias, where there are any."""
+    if library(x) is not None:
+        x, matrix, bias = together(x, matrix, bias)
     with np.errstate(all="ignore"):  # NaN and infinity stay in their row, which a mask may leave out
         x = x if matrix is None else x @ matrix
         return x if bias is None else x + bias
+
+
+def _split(rows: Any, h: int) -> Any:
+    """Turn rows (..., n, h * d) to heads (..., h, n, d)."""
+    shape = (*rows.shape[:-1], h, rows.shape[-1] // h)
+    if (xp := library(rows)) is not None:
+        return xp.moveaxis(xp.reshape(rows, shape), -3, -2)
+    return rows.reshape(shape).swapaxes(-3, -2)
+
+
+def _side_by_side(heads: Any) -> Any:
+    """Turn heads (..., h, n, e) to rows (..., n, h * e)."""
+    xp = library(heads)
+    rows = heads.swapaxes(-3, -2) if xp is None else xp.moveaxis(heads, -3, -2)  # (..., n, h, e)
+    shape = (*rows.shape[:-2], rows.shape[-2] * rows.shape[-1])
+    return rows.reshape(shape) if xp is None else xp.reshape(rows, shape)
 
 
 class Lookups(Sequence[Lookup]):
@@ -530,20 +560,17 @@ class SelfAttention:
         **Equivalent to:** ``np.swapaxes((x @ w + b).reshape(..., n, h, -1), -3, -2)`` with `w_q`, `w_k` and
         `w_v`. Keys and values have `key_heads` heads.
         """
-        x = numbers(x, "x")
+        xp = library(self.w_q, x)
+        x = numbers(x, "x") if xp is None else as_tensor(x, "x", xp)
         if x.ndim < 2 or x.shape[-1] != len(self.w_q):
             raise ValueError(
-                f"x has shape {x.shape}, but (..., n, {len(self.w_q)}) was expected in SelfAttention, whose "
-                f"matrices have {len(self.w_q)} rows. Give each word a row; a single word is x[None]."
+                f"x has shape {(*x.shape,)}, but (..., n, {len(self.w_q)}) was expected in SelfAttention, "
+                f"whose matrices have {len(self.w_q)} rows. Give each word a row; a single word is x[None]."
             )
-
-        def split(matrix: Array, bias: Any, h: int) -> Array:
-            rows = _affine(x, matrix, bias)
-            return rows.reshape(*rows.shape[:-1], h, rows.shape[-1] // h).swapaxes(-3, -2)
-
-        b_q, b_k, b_v, _ = self.biases
-        q, groups = split(self.w_q, b_q, self.heads), self.key_heads or self.heads
-        return q, split(self.w_k, b_k, groups), split(self.w_v, b_v, groups)
+        (b_q, b_k, b_v, _), groups = self.biases, self.key_heads or self.heads
+        each = (self.w_q, b_q, self.heads), (self.w_k, b_k, groups), (self.w_v, b_v, groups)
+        q, k, v = (_split(_affine(x, matrix, bias), h) for matrix, bias, h in each)
+        return q, k, v
 
     def __call__(self, x: Any, *, where: Any = None, bias: Any = None) -> Array:
         """Return what words (..., n, d_model) become when each has heard the others, (..., n, d_out).
@@ -553,9 +580,8 @@ class SelfAttention:
         """
         q, k, v = self.project(x)
         sight = {"where": where, "bias": bias, "causal": self.causal, "window": self.window}
-        answers = attention(q, k, v, **sight, **self._settings()).swapaxes(-3, -2)  # (..., n, h, e)
-        together = answers.reshape(*answers.shape[:-2], self.heads * v.shape[-1])
-        return _affine(together, self.w_o, self.biases[3])
+        answers = attention(q, k, v, **sight, **self._settings())
+        return _affine(_side_by_side(answers), self.w_o, self.biases[3])
 
     def lookup(self, x: Any, labels: Any = None, *, where: Any = None, bias: Any = None) -> Lookups:
         """Return the same answer as ``layer(x)`` for one sequence (n, d_model), and why.
@@ -577,7 +603,7 @@ class SelfAttention:
         tired  0.053  0.053  0.894    1
         sum     1.55  0.553  0.894    3
         """
-        q, k, v = self.project(x)
+        q, k, v = map(host, self.project(x))
         if q.ndim != 3:
             raise ValueError(
                 f"x has shape {np.shape(x)}, but one sequence (n, {len(self.w_q)}) was expected in lookup. "
@@ -592,7 +618,8 @@ class SelfAttention:
                 "expected in lookup. Give the words in their order; those that repeat may stay as they are."
             )
         named = {f"word {i}, {word!r}": word for i, word in enumerate(words)}
-        value = self(x, where=where, bias=bias)
+        value = host(self(x, where=where, bias=bias))
+        where, bias = (None if mask is None else host(mask) for mask in (where, bias))
         masks: Any = check_where(where, (h, n, n), False), check_bias(bias, (h, n, n), False)
         wheres, biases = ([None] * h if mask is None else mask for mask in masks)
         if (span := _span(n, n, self.causal, self.window, None)) is not None:
@@ -609,12 +636,12 @@ class SelfAttention:
         return Lookups(looks, value)
 
     def __repr__(self) -> str:
-        shown = [f"{name} {w.shape}" for name, w in vars(self).items() if isinstance(w, np.ndarray)]
+        shown = [f"{name} {tuple(w.shape)}" for name, w in vars(self).items() if hasattr(w, "shape")]
         groups = self.key_heads and self.heads
         usual = {"heads": None, "key_heads": groups, "causal": False, "window": None, "weighting": "softmax",
                  "top_k": None, "null_score": None}  # fmt: skip
         shown += [
-            f"{name} {b.shape}"
+            f"{name} {tuple(b.shape)}"
             for name, b in zip(("b_q", "b_k", "b_v", "b_o"), self.biases, strict=True)
             if b is not None
         ]

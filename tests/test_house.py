@@ -21,7 +21,7 @@ PACKAGE = ROOT / "softdict"
 
 #: A module imports only from modules above it in this list, which is the reading order too.
 LAYERS = """
-    _checks _backend scores weights blend gradients _store encoders display plot persistence mapping
+    _checks _backend scores weights _tensors blend gradients _store encoders display plot persistence mapping
     transformer learning estimators dask playground cli
 """.split()
 

@@ -2,8 +2,10 @@
 
 import itertools
 import math
+import multiprocessing
 import operator
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 from functools import reduce
 
 import numpy as np
@@ -11,7 +13,7 @@ import oracle
 import pytest
 from oracle import agree
 
-from softdict import Bilinear, Entmax, InverseDistance, SoftDict
+from softdict import Bilinear, Entmax, InverseDistance, SoftDict, soft_lookup
 
 INF = math.inf
 TEMPERATURES = [0, 1e-320, 0.5, 40.0, INF]
@@ -20,6 +22,7 @@ OPTIONS = [
     {}, {"top_k": 1}, {"top_k": 4}, {"min_score": -1.0}, {"null_score": -0.4}, {"min_score": INF},
     {"top_k": 3, "min_score": -4.0, "null_score": 0.0}, {"min_score": INF, "null_score": -2.0},
 ]  # fmt: skip
+QUERIES = np.random.default_rng(11).normal(size=(4, 3))  # as every process knows them
 
 
 def labels_of(rows):
@@ -208,6 +211,23 @@ def test_parts_travel(options):
     assert again.finish().tobytes() == (parts[0] + parts[1]).finish().tobytes()
 
 
+def part_of_files(folder, start, stop):
+    keys, values = (np.load(f"{folder}/{name}.npy", mmap_mode="r")[start:stop] for name in ("keys", "values"))
+    return SoftDict.from_arrays(keys, values, temperature=0.3).partial(QUERIES, offset=start)
+
+
+def test_parts_of_files_come_from_processes(tmp_path):
+    rng, edges = np.random.default_rng(12), [0, 70, 70, 150, 200]
+    keys, values = rng.normal(size=(200, 3)), rng.normal(size=(200, 2))
+    np.save(tmp_path / "keys.npy", keys)
+    np.save(tmp_path / "values.npy", values)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        parts = pool.map(part_of_files, [str(tmp_path)] * 4, edges[:-1], edges[1:])
+        merged = sum(parts, start=SoftDict(temperature=0.3).partial(QUERIES))
+    want = soft_lookup(QUERIES, keys, values, temperature=0.3)
+    np.testing.assert_allclose(merged.finish(), want, rtol=0, atol=1e-12)
+
+
 def test_a_part_is_small():
     rng = np.random.default_rng(8)
     keys, values = rng.normal(size=(5000, 4)), rng.normal(size=(5000, 2))
@@ -307,6 +327,15 @@ def test_other_widths_refuse_to_merge(query, keys, values):
             left + right
 
 
+def test_another_dtype_refuses_to_merge():
+    # The union computes in float64 throughout, which a part in float32 has not done.
+    a = SoftDict({0: 1.0}, dtype=np.float32).partial(0.0)
+    b = SoftDict({1: 1.0}).partial(0.0, offset=1)
+    for left, right in ((a, b), (b, a)):
+        with pytest.raises(ValueError, match=r"float\d\d.* in the other.*expected.*of one dtype\."):
+            left + right
+
+
 def test_only_parts_merge():
     part = SoftDict({0: 1.0}).partial(0)
     for other in (5, None, 1.0, np.ones(1), "part"):
@@ -362,3 +391,34 @@ def test_what_is_handed_out_can_be_written_to(temperature):
     one.finish()[...] = 99
     np.testing.assert_array_equal(one.finish(), before)
     np.testing.assert_array_equal((one + other).finish(), merged)
+
+
+# ---- the union law -----------------------------------------------------------------------------------
+
+SIMILARITIES = [
+    "gaussian", "laplacian", "cosine", "dot", "scaled_dot", InverseDistance(0.5), InverseDistance(0.0),
+    Bilinear([[1.0, 2.0], [0.0, -1.0]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES, ids=str)
+@pytest.mark.parametrize("weighting", WEIGHTINGS, ids=str)
+@pytest.mark.parametrize("temperature", [0, 0.7, INF])
+def test_parts_of_two_dicts_are_a_part_of_their_union(similarity, weighting, temperature):
+    rng = np.random.default_rng(14)
+    lattice = np.array(list(itertools.product((-1.0, 0.0, 0.5, 2.0), repeat=2)))  # where many scores tie
+    for options in OPTIONS:
+        settings = {"similarity": similarity, "weighting": weighting, "temperature": temperature, **options}
+        keys, values = rng.permutation(lattice), rng.normal(size=(16, 2))
+        cut = int(rng.integers(1, 16))
+        left, right = (
+            SoftDict(zip(map(tuple, keys[some]), values[some], strict=True), **settings)
+            for some in (slice(cut), slice(cut, None))
+        )
+        queries = np.concatenate([keys[:1], keys[-1:], rng.normal(size=(2, 2))])
+        want = oracle.Lookup(queries, keys, values, **settings)
+        a, b = left.partial(queries), right.partial(queries, offset=len(left))
+        union = (left | right).get(queries, 0.0)
+        for merged in (a + b, b + a):
+            agree(merged.finish(), union, want.tolerance(float), "union of two dicts", settings)
+            agree(merged.finish(), want.value, want.tolerance(float), "union, oracle", settings)

@@ -82,6 +82,20 @@ def test_a_large_memory_map_is_not_measured(tmp_path, monkeypatch):
     assert sd.copy()._store.norms().tolist() == [np.sqrt(2)] * 5
 
 
+def test_many_queries_share_one_pass_over_a_map(tmp_path, monkeypatch):
+    monkeypatch.setattr("softdict._store.WHOLE", 0)
+    monkeypatch.setattr("softdict._backend.budget_mib", 1 / 16)
+    np.save(tmp_path / "keys.npy", np.random.default_rng(0).normal(size=(3000, 2)))
+    mapped = np.load(tmp_path / "keys.npy", mmap_mode="r")
+    sd, read = SoftDict.from_arrays(mapped, mapped[:, 0], temperature=0), []
+    own = sd._store.read
+    sd._store.read = lambda start, stop: read.append(stop - start) or own(start, stop)
+    for queries in (mapped[:1], mapped[:2000]):
+        read.clear()
+        assert np.array_equal(sd[np.array(queries)], queries[:, 0])
+        assert sum(read) == 3000 and max(read) < 1000
+
+
 def test_lengths_after_a_random_walk():
     rng = np.random.default_rng(1)
     sd = filled(4, d=3, dtype=np.float32)

@@ -121,7 +121,7 @@ FAULTS = {
     ),
     "heads that take every other column": (
         "transformer.py",
-        "return rows.reshape(*rows.shape[:-1], h, rows.shape[-1] // h).swapaxes(-3, -2)",
+        "return rows.reshape(shape).swapaxes(-3, -2)",
         "return np.moveaxis(rows.reshape(*rows.shape[:-1], rows.shape[-1] // h, h), -1, -3)",
         "test_self_attention.py::test_each_head_is_one_softdict",
     ),
@@ -239,6 +239,23 @@ FAULTS = {
         "estimators.py", "np.clip(self._ask(X), 0, 1)", "self._ask(X)",
         "test_estimators.py::test_shares_are_what_log_loss_takes",
     ),
+    "chunks that forget their place": (
+        "dask.py", "int(start[0])", "0",
+        "test_dask.py::test_any_chunks_give_the_answer_over_one_array[0.5-softmax-gaussian]",
+    ),
+    "chunks that are merged as if of one size": (
+        "dask.py", "if keys.chunks[0] != values.chunks[0]:", "if False:",
+        "test_dask.py::test_what_does_not_fit_is_refused_at_once",
+    ),
+    "a mask in other chunks than the entries": (
+        "dask.py",
+        "mask.rechunk({i: chunks[x] for i, x in enumerate(axes) if mask.shape[i] == sizes[x]})", "mask",
+        "test_dask.py::test_any_chunks_give_the_answer_over_one_array",
+    ),
+    "a function that is not itself after a journey": (
+        "dask.py", "Partial(part._state, settings) for part", "part for part",
+        "test_dask.py::test_worker_processes_give_the_same",
+    ),
     "a name that becomes markup": (
         "display.py", "{html.escape(text)}", "{text}",
         "test_display.py::test_no_name_or_value_becomes_markup",
@@ -247,6 +264,59 @@ FAULTS = {
         "plot.py", "weights.sum(axis=1).round(6), weights.sum(axis=0)",
         "weights.sum(axis=0).round(6), weights.sum(axis=1)",
         "test_plot.py::test_the_real_head_has_its_names_numbers_and_sums",
+    ),
+    # Tensors.
+    "one of Newton's steps": (
+        "_tensors.py", "for _ in range(2):", "for _ in range(1):",
+        "test_torch.py::test_second_derivatives[cosine]",
+    ),
+    "NaN that a mask does not hold back": (
+        "_tensors.py", "a, b = (xp.where(good, x, 0.0) for", "a, b = (x for",
+        "test_torch.py::test_what_is_masked_leaks_nowhere[dot-nan]",
+    ),
+    "every causal sight is is_causal": (
+        "_tensors.py", "span[:, 1] == np.arange(1, m + 1)", "span[:, 1] >= np.arange(1, m + 1)",
+        "test_torch.py::test_is_causal_is_offset_0",
+    ),
+    "a tensor's query that sees nothing is answered": (
+        "_tensors.py", "return out if empty is None else torch.where(empty, 0.0, out)", "return out",
+        "test_torch.py::test_a_query_that_sees_nothing_moves_nothing[dot]",
+    ),
+    "torch's kernel where scores overflow": (
+        "_tensors.py", "(a * b * scale < limit) & (a < limit) & (b < limit)", "(a * b * scale <= math.inf)",
+        "test_torch.py::test_the_fused_kernel_answers_where_it_means_the_same",
+    ),
+    "NumPy as torch compiles it": (
+        "_tensors.py", "ask = library(first).compiler.disable(ask)", "pass",
+        "test_torch.py::test_what_torch_compiles_answers_the_same[{'top_k': 2}]",
+    ),
+    "an infinite score among tensors that leaves others": (
+        "_tensors.py", "seen & (infinite | none), none]", "seen, none]",
+        "test_torch.py::test_infinite_scores_leave_only_each_other",
+    ),
+    "logits without their largest": (
+        "_tensors.py", "z = z + (xp.clip(peak / rest, -most, most) + lift)", "z = z + 0.0",
+        "test_torch.py::test_functions_are_handed_tensors",
+    ),
+    "tensors' values of weight 0 that are touched": (
+        "_tensors.py", "touched = (_stop(w) != 0)", "touched = (_stop(w) == w)",
+        "test_torch.py::test_unmasked_nan_reaches_those_who_see_it",
+    ),
+    "tensors' ties by matrix product": (
+        "_tensors.py", "scores[at] if callable(similarity) else", "scores[at] if True else",
+        "test_torch.py::test_an_exact_hit_comes_first_whatever_underflows",
+    ),
+    "a silent entry that wins a tie among tensors": (
+        "_tensors.py", "np.column_stack([found.weights, found.null_weight])",
+        "np.column_stack([found.weights, found.null_weight * 0 + 1])",
+        "test_torch.py::test_answers_are_those_of_arrays[gaussian-0-float64]",
+    ),
+    "a gradient to nobody at the ends": (
+        "_tensors.py", "xp.clip(scores, -most, most) * 0.0", "xp.clip(_stop(scores), -most, most) * 0.0",
+        "test_torch.py::test_gradcheck[gaussian-0]",
+    ),
+    "a list beside tensors": (
+        "_tensors.py", "if library(x) is not xp:", "if False:", "test_torch.py::test_libraries_do_not_mix",
     ),
 }  # fmt: skip
 
@@ -293,6 +363,8 @@ def runs(tmp_path_factory):
 @pytest.mark.teeth
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(fault, runs):
+    if FAULTS[fault][0] == "_tensors.py":
+        pytest.importorskip("torch")
     status, text = runs[fault].result()
     assert status == 1, f"no test failed, or none could be run:\n{text}"
 
