@@ -28,6 +28,8 @@ myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_code_prompt_show = "Unfold"
+nb_code_prompt_hide = "Fold"
 
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False

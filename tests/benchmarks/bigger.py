@@ -166,7 +166,7 @@ def workers(n, rounds):
     times, spent = {count: [] for count in (1, 2, 4)}, {"merge": 0.0, "all": 0.0}
     for count in [*times] * rounds:
         with (
-            LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None) as cluster,
+            LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0") as cluster,
             Client(cluster) as client,
         ):
             softdict.dask.lookup(*arrays(2 * count * ROWS), QUERIES, temperature=TEMPERATURE).compute()
