@@ -16,6 +16,8 @@ nitpicky = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "softdict"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 html_theme_options = {
     "show_prev_next": True,
     "navigation_with_keys": True,
