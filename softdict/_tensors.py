@@ -105,7 +105,14 @@ def stand_ins(given: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
 def together(*given: Any) -> list[Any]:
     """Return arrays, of which the first is a tensor, as tensors of its library, in one dtype."""
     xp: Any = library(given[0])
-    tensors = [x if x is None or library(x) is xp else like(x, given[0]) for x in given]
+    tensors = [
+        x
+        if x is None
+        else like(x, given[0])
+        if library(x) is None
+        else as_tensor(x, "a matrix or bias of the layer", xp)
+        for x in given
+    ]
     dtype = _common(xp, tensors)
     return [x if x is None else _cast(x, dtype) for x in tensors]
 
@@ -206,7 +213,8 @@ def _scores(xp: Any, similarity: Any, q: Tensor, k: Tensor) -> Tensor:
     (m, d), (n, width) = q.shape[-2:], k.shape[-2:]  # a user's function takes one place after the other
     lead = np.broadcast_shapes(tuple(q.shape[:-2]), tuple(k.shape[:-2]))
     q, k = xp.broadcast_to(q, (*lead, m, d)), xp.broadcast_to(k, (*lead, n, width))
-    found = [_fitting(similarity, (m, n), "one score per pair", q[at], k[at]) for at in np.ndindex(*lead)]
+    places = [(*at, ...) for at in np.ndindex(*lead)]
+    found = [_fitting(similarity, (m, n), "one score per pair", q[at], k[at]) for at in places]
     return xp.reshape(xp.stack(found), (*lead, m, n)) if found else xp.zeros((*lead, m, n), dtype=q.dtype)
 
 
@@ -352,7 +360,8 @@ def _by_numpy(function: Callable[..., Any], shape: tuple[int, ...], *tensors: Te
     first, *_ = tensors = tuple(map(_stop, tensors))
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(first, jax.Array):  # which may only be tracing
-        return jax.pure_callback(function, jax.ShapeDtypeStruct(shape, first.dtype), *tensors)
+        answer = jax.ShapeDtypeStruct(shape, first.dtype)
+        return jax.pure_callback(function, answer, *tensors, vmap_method="sequential")
     if getattr(first.device, "type", None) == "meta":  # no numbers, but shapes
         return first.new_empty(shape)
 

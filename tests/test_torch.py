@@ -601,6 +601,28 @@ def test_a_layer_takes_tensors(torch, how):
     np.testing.assert_allclose(layer.lookup(small).weights, layer.lookup(x[0]).weights, rtol=0, atol=1e-14)
 
 
+def test_a_layer_keeps_to_one_library(torch):
+    """Wherever in it the one tensor is, what it learns must not be lost."""
+    jnp, x = pytest.importorskip("jax.numpy"), np.ones((4, 3), dtype=np.float32)
+    plain, none = [np.eye(3, dtype=np.float32)] * 4, [None] * 4
+    for i in range(4):
+        for part in (torch.eye(3), jnp.eye(3)):
+            matrices, biases = ([*some[:i], one, *some[i + 1 :]] for some, one in
+                                ((plain, part), (none, part[0])))  # fmt: skip
+            for layer in (SelfAttention(*matrices), SelfAttention(*plain, biases=biases)):
+                with pytest.raises(
+                    TypeError, match=r"^x is .* but a tensor of (torch|jax.numpy) was expected"
+                ):
+                    layer(x)
+                words = torch.tensor(x) if isinstance(part, torch.Tensor) else jnp.asarray(x)
+                assert layer(words).shape == x.shape
+        with pytest.raises(TypeError, match=f"^w_{'qkvo'[i]} has dtype bool, but real numbers were expected"):
+            SelfAttention(*plain[:i], torch.eye(3) > 0, *plain[i + 1 :])
+        mixed = SelfAttention(*plain[:i], jnp.eye(3), *plain[i + 1 :], biases=[torch.ones(3)] * 4)
+        with pytest.raises(TypeError, match=r"a tensor of jax\.numpy was expected, as other arguments are"):
+            mixed(jnp.asarray(x))
+
+
 def test_a_softdict_answers_a_tensor_by_a_tensor(torch):
     rng = np.random.default_rng(0)
     keys, values = rng.normal(size=(5, 3)), rng.normal(size=(5, 2, 2))
@@ -693,6 +715,8 @@ def test_jax_traces_and_differentiates(how):
     back = jax.grad(lambda *args: ask(*args).sum(), argnums=(0, 1, 2))
     for function in (ask, jax.jit(ask)):
         np.testing.assert_allclose(function(*tensors), want, rtol=0, atol=1e-5)
+    several = jax.vmap(ask, in_axes=(0, None, None))(jax.numpy.stack([tensors[0]] * 2), *tensors[1:])
+    np.testing.assert_allclose(several, [want] * 2, rtol=0, atol=1e-5)
     for function in (back, jax.jit(back)):
         for one, other in zip(function(*tensors), slopes, strict=False):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-4)
@@ -725,4 +749,10 @@ def test_any_library_of_the_array_api(torch):
     x = np.random.default_rng(0).normal(size=(5, 6))
     layer = SelfAttention.random(6, heads=2, rng=0)
     agree(np.asarray(layer(strict.asarray(x))), layer(x), 1e-13, "strict words")
+    matrices = (layer.w_q, layer.w_k, layer.w_v, layer.w_o)
+    own = SelfAttention(*(strict.asarray(np.array(w)) for w in matrices), heads=2)
+    agree(np.asarray(own(strict.asarray(x))), layer(x), 1e-13, "strict words")
+    got = soft_lookup(*map(strict.asarray, problem()), similarity=lambda a, b: a @ b.T, weighting=strict.exp)
+    want = soft_lookup(*problem(), similarity="dot", weighting=np.exp)
+    agree(np.asarray(got), want, 1e-12, "strict functions")
     assert float(SoftDict({0: 1.0, 1: 3.0})[strict.asarray(0.5)]) == 2.0
