@@ -190,7 +190,7 @@ def _part(
     """Return the partial answer over a chunk of entries, which have these places and values of this shape."""
     keys, query = (x[0] if isinstance(x, list) else x for x in (keys, query))  # the one chunk along d
     values = np.asanyarray(values)  # a mask stays, and is refused
-    if (len(keys), *values.shape) != (len(places), len(places), *shape):
+    if (*np.shape(keys)[:1], *values.shape) != (len(places), len(places), *shape):
         raise ValueError(
             f"a chunk holds keys of shape {np.shape(keys)} and values of shape {values.shape}, but "
             f"{len(places)} keys and values of shape {(len(places), *shape)} were expected {_HERE}, as the "
