@@ -253,6 +253,6 @@ def like(array: Any, x: Any, dtype: Any = None) -> Any:
 def host(x: Any) -> Any:
     """Return a tensor as a NumPy array, without its gradient; anything else as NumPy takes it."""
     if hasattr(x, "detach"):
-        x = x.detach().cpu()
+        x = x.detach().cpu().resolve_neg()  # a minus that is yet to be taken
         x = x.float() if str(x.dtype) == "torch.bfloat16" else x  # which NumPy has not
     return np.asarray(x)

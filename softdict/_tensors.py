@@ -105,7 +105,14 @@ def stand_ins(given: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
 def together(*given: Any) -> list[Any]:
     """Return arrays, of which the first is a tensor, as tensors of its library, in one dtype."""
     xp: Any = library(given[0])
-    tensors = [x if x is None or library(x) is xp else like(x, given[0]) for x in given]
+    tensors = [
+        x
+        if x is None
+        else like(x, given[0])
+        if library(x) is None
+        else as_tensor(x, "a matrix or bias of the layer", xp)
+        for x in given
+    ]
     dtype = _common(xp, tensors)
     return [x if x is None else _cast(x, dtype) for x in tensors]
 
@@ -206,7 +213,8 @@ def _scores(xp: Any, similarity: Any, q: Tensor, k: Tensor) -> Tensor:
     (m, d), (n, width) = q.shape[-2:], k.shape[-2:]  # a user's function takes one place after the other
     lead = np.broadcast_shapes(tuple(q.shape[:-2]), tuple(k.shape[:-2]))
     q, k = xp.broadcast_to(q, (*lead, m, d)), xp.broadcast_to(k, (*lead, n, width))
-    found = [_fitting(similarity, (m, n), "one score per pair", q[at], k[at]) for at in np.ndindex(*lead)]
+    places = [(*at, ...) for at in np.ndindex(*lead)]
+    found = [_fitting(similarity, (m, n), "one score per pair", q[at], k[at]) for at in places]
     return xp.reshape(xp.stack(found), (*lead, m, n)) if found else xp.zeros((*lead, m, n), dtype=q.dtype)
 
 
@@ -230,12 +238,13 @@ def _unit(xp: Any, x: Tensor) -> Tensor:
 
 
 def _fitting(function: Any, shape: tuple[int, ...], meaning: str, *rows: Tensor) -> Tensor:
-    """Ask a user's function, and refuse what it answers where that has another shape."""
+    """Ask a user's function, and refuse what it answers where that is no such tensor, or of another shape."""
     if 0 in shape:
         return library(*rows).zeros(shape, dtype=rows[0].dtype)
     found, name = function(*rows), getattr(function, "__name__", type(function).__name__)
-    check_result(np.broadcast_to(0.0, tuple(np.shape(found))), name, shape, meaning)
-    return found
+    found = as_tensor(found, f"the result of {name}", library(*rows))
+    check_result(np.broadcast_to(0.0, tuple(found.shape)), name, shape, meaning)
+    return _cast(found, rows[0].dtype)
 
 
 def _tame(xp: Any, similarity: Any, q: Tensor, k: Tensor) -> Tensor:
@@ -244,8 +253,13 @@ def _tame(xp: Any, similarity: Any, q: Tensor, k: Tensor) -> Tensor:
     A mask may leave those out, but 0 * NaN is NaN on the way back.
     """
     scores = _scores(xp, similarity, q, k)
-    if _told(xp.all(xp.isfinite(scores))):
+    if 0 not in scores.shape and _told(xp.all(xp.isfinite(scores))):
         return scores
+    product = isinstance(similarity, Bilinear) or similarity in ("dot", "scaled_dot")
+    if product and q.shape[-1] and k.shape[-1]:  # in which inf may have met -inf
+        a, b = (_best(xp, xp.abs(x), xp.isfinite(x)) for x in (q, k))
+        a, b = (xp.where(x == 0, 1.0, x) for x in (a, b))
+        scores = _scores(xp, similarity, _stop(q) / a, _stop(k) / b) * a * b.mT
     limit = float(xp.finfo(q.dtype).max) ** 0.49
     tame = [xp.abs(_stop(x)) < limit for x in (q, k)]
     a, b = (xp.where(good, x, 0.0) for good, x in zip(tame, (q, k), strict=True))
@@ -262,7 +276,7 @@ def _weights(xp: Any, q: Tensor, k: Tensor, seen: Any, bias: Any, settings: Any)
     scores = _tame(xp, similarity, q, k)
     *lead, n = scores.shape
     if not n:
-        return scores
+        return scores if bias is None else scores + bias
     seen = xp.ones_like(scores) > 0 if seen is None else xp.broadcast_to(seen, scores.shape)
     if (
         not within or alpha not in (None, 1) or getattr(similarity, "delta", 1) == 0
@@ -286,7 +300,10 @@ def _weights(xp: Any, q: Tensor, k: Tensor, seen: Any, bias: Any, settings: Any)
     scores = xp.clip(scores, -most, most) / unit if within else xp.clip(scores, -most, most) * 0.0
     rest = temperature / unit if within else 1.0
     peak = _best(xp, scores, keep)
-    z, lift = (scores - peak) / rest, 0.0
+    rest = max(rest, 4 / most) if scores.dtype == xp.float32 else rest  # less would be 0 there
+    z, lift, least = (scores - peak) / rest, 0.0, most**-0.5
+    if rest < least:  # by which gradients would be divided, and NaN where two infinite ones meet
+        z = _stop(z) + (scores - _stop(scores)) / least
     if bias is not None:
         z = z + xp.where(keep, bias, 0.0)
         lift = _best(xp, z, keep)
@@ -343,16 +360,29 @@ def _by_numpy(function: Callable[..., Any], shape: tuple[int, ...], *tensors: Te
     first, *_ = tensors = tuple(map(_stop, tensors))
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(first, jax.Array):  # which may only be tracing
-        return jax.pure_callback(function, jax.ShapeDtypeStruct(shape, first.dtype), *tensors)
+        answer = jax.ShapeDtypeStruct(shape, first.dtype)
+        return jax.pure_callback(function, answer, *tensors, vmap_method="sequential")
     if getattr(first.device, "type", None) == "meta":  # no numbers, but shapes
         return first.new_empty(shape)
 
     def ask(*given: Tensor) -> Tensor:
         return like(function(*map(host, given)), first, first.dtype)
 
-    if hasattr(library(first), "compiler"):  # of which torch would compile its own idea of NumPy
-        ask = library(first).compiler.disable(ask)
-    return ask(*tensors)
+    torch = library(first)
+    if not hasattr(torch, "Tensor"):
+        return ask(*tensors)
+
+    def each(info: Any, places: Any, *given: Tensor) -> Any:
+        pairs = list(zip(given, places, strict=True))
+        rows = ([x if at is None else x.select(at, i) for x, at in pairs] for i in range(info.batch_size))
+        return torch.stack([apart(*row) for row in rows]), 0
+
+    # A node of torch's own: inside of torch.func's transforms tensors show their numbers to no one else.
+    methods: Any = {"forward": ask, "vmap": each, "setup_context": lambda *_: None}
+    methods = {name: staticmethod(method) for name, method in methods.items()}
+    node: Any = type("Choice", (torch.autograd.Function,), methods)
+    apart = torch.compiler.disable(node.apply)  # it would compile its own idea of NumPy
+    return apart(*tensors)
 
 
 def _choice(settings: Any, scores: Any, q: Any, k: Any, seen: Any, bias: Any = None) -> Any:

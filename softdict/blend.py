@@ -484,12 +484,13 @@ def _settled(source: Source, settings: Any, found: Any, least: Floats, part: Par
 def _ways(source: Source, settings: Any, dtype: Any) -> list[Callable[[Source, Any], tuple[Part, Any]]]:
     """Return the quick ways to a partial answer, the quickest first."""
     similarity, temperature = as_similarity(settings["similarity"]), settings["temperature"]
+    dtype = min(np.dtype(dtype), np.dtype(np.float64))  # not by long doubles, of which there are no products
     eps, dtype = float(np.finfo(dtype).eps), np.result_type(dtype, np.float32)
     low, biased = settings["min_score"] is not None, source.masks.bias is not None
     melts, width = _melts(settings) and temperature > 0, source.keys.shape[1] + source.values.shape[1]
-    awkward = low if melts else biased  # at T = inf; bias and min_score compare different things
     slow = not similarity.canonical or _backend.fits(len(source.query), len(source.keys), width)
-    if slow or (awkward and temperature == math.inf) or (low and biased and not melts):
+    # At T = inf, bias and min_score compare different things.
+    if slow or ((low if melts else biased) and temperature == math.inf) or (low and biased and not melts):
         return []
     if melts:
         kinds = dict.fromkeys((dtype, np.dtype(np.float64)))

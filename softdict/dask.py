@@ -12,12 +12,14 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.base import is_dask_collection
 
 from softdict._checks import Array, Masks, Source, arrange, brief, check_bias, check_where, fit_mask, numbers
 from softdict.blend import Partial, checked, partial
 from softdict.scores import widths
 
 _HERE = "in softdict.dask.lookup"
+_MAKE = "Make one of a dataframe by to_dask_array(lengths=True), of a delayed value by da.from_delayed"
 
 
 def lookup(
@@ -75,32 +77,45 @@ def lookup(
     """
     settings = checked(similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
                        min_score=min_score, null_score=null_score)  # fmt: skip
+    for name, x in (("queries", queries), ("where", where), ("bias", bias)):
+        if not isinstance(x, da.Array) and _is_lazy(x):  # NumPy would load it, here and now
+            raise TypeError(
+                f"{name}: it is {brief(x)}, but one dask array, or an array, was expected {_HERE}. "
+                f"{_MAKE}, or of a list by da.stack."
+            )
     if not isinstance(queries, da.Array):
-        numbers(queries, "query")  # complains
-        queries = da.from_array(np.asarray(queries), chunks=-1)
+        exact, queries = numbers(queries, "query"), np.asarray(queries)
+        # NumPy makes objects of large integers. Else the answer takes the dtype that was given.
+        queries = da.from_array(exact if queries.dtype == object else queries, chunks=-1)
     _check(keys, values, queries)
     # Axes by name, for blockwise: m and n as everywhere, d along a key, and those of a value.
-    batch, shape = queries.ndim == keys.ndim, [f"e{axis}" for axis in range(1, values.ndim)]
+    batch, wide = queries.ndim == keys.ndim, [f"e{axis}" for axis in range(1, values.ndim)]
     chunks = {"m": queries.chunks[0], "n": keys.chunks[0]} if batch else {"n": keys.chunks[0]}
     given = [
         (keys, ["n", "d"][: keys.ndim]),
-        (values, ["n", *shape]),
+        (values, ["n", *wide]),
         (queries, ["m", "d"][not batch :][: queries.ndim]),
-        (da.from_array(np.cumsum([0, *keys.chunks[0][:-1]]), chunks=1), ["n"]),
+        (da.arange(len(keys), chunks=keys.chunks[:1]), ["n"]),
         _mask("where", where, chunks),
         _mask("bias", bias, chunks),
     ]
     # Wrong kinds, widths and settings show in the answer over one entry of zeros, and so does the dtype.
-    one = [x if x is None else np.zeros(_small(x, axes, chunks), x.dtype) for x, axes in given]
-    dtype = _ended([_part(*one, settings=settings)]).dtype
+    one = [x if x is None else _one(x, axes, chunks) for x, axes in given]
+    shape = values.shape[1:]
+    dtype = _ended([_part(*one, settings=settings, shape=shape)]).dtype
     parts = da.blockwise(
-        _part, [*chunks, *shape], *(x for pair in given for x in pair), settings=settings, align_arrays=False,
-        dtype=object, meta=np.empty([0] * len([*chunks, *shape]), dtype=object),
+        _part, [*chunks, *wide], *(x for pair in given for x in pair), settings=settings, shape=shape,
+        align_arrays=False, dtype=object, meta=np.empty([0] * len([*chunks, *wide]), dtype=object),
     )  # fmt: skip
     return da.reduction(
         parts, _partial_answer, combine=_merged, aggregate=_ended, axis=int(batch), concatenate=False,
-        dtype=dtype, meta=np.empty([0] * (batch + len(shape)), dtype=dtype),
+        dtype=dtype, meta=np.empty([0] * (batch + len(wide)), dtype=dtype),
     )  # fmt: skip
+
+
+def _is_lazy(x: Any) -> bool:
+    """Tell whether something is of Dask, or a list of such things."""
+    return is_dask_collection(x) or (isinstance(x, (list, tuple)) and any(map(_is_lazy, x)))
 
 
 def _check(keys: Any, values: Any, queries: Any) -> None:
@@ -108,8 +123,8 @@ def _check(keys: Any, values: Any, queries: Any) -> None:
     for name, x in (("keys", keys), ("values", values)):
         if not isinstance(x, da.Array):
             raise TypeError(
-                f"{name} are {brief(x)}, but a dask array was expected {_HERE}. Make one by "
-                f"da.from_array({name}, chunks=...), or ask softdict.soft_lookup."
+                f"{name} are {brief(x)}, but a dask array was expected {_HERE}. {_MAKE}, of an array by "
+                f"da.from_array({name}, chunks=...). Or ask softdict.soft_lookup."
             )
     if keys.ndim not in (1, 2) or keys.ndim - queries.ndim not in (0, 1) or not values.ndim:
         raise ValueError(
@@ -156,24 +171,36 @@ def _mask(name: str, mask: Any, chunks: dict[str, Any]) -> tuple[Any, Any]:
         fit_mask(np.broadcast_to(False, mask.shape), name, full, single)
     else:
         (check_where if name == "where" else check_bias)(mask, full, single)
-        mask = da.from_array(np.asarray(mask), chunks=-1)
+        mask = da.from_array(np.asarray(mask, dtype=bool if name == "where" else float), chunks=-1)
     axes = [*chunks][len(chunks) - mask.ndim :]
-    return mask.rechunk({i: chunks[x] for i, x in enumerate(axes) if mask.shape[i] == sizes[x]}), axes
+    cuts = tuple(chunks[x] if size == sizes[x] else -1 for size, x in zip(mask.shape, axes, strict=True))
+    # Where every axis is of size 0, rechunk leaves it as it is.
+    return mask.rechunk(cuts) if mask.size else da.empty_like(mask, chunks=cuts), axes
 
 
-def _small(x: Any, axes: list[str], chunks: dict[str, Any]) -> list[int]:
-    """Return the shape of one query's or entry's part of an array."""
-    return [1 if axis in chunks else size for axis, size in zip(axes, x.shape, strict=True)]
+def _one(x: Any, axes: list[str], chunks: dict[str, Any]) -> Any:
+    """Return zeros for one query's or entry's part of an array, masked or whatever else its chunks are."""
+    shape = [1 if axis in chunks else size for axis, size in zip(axes, x.shape, strict=True)]
+    return np.zeros_like(x._meta, dtype=x.dtype, shape=shape)
 
 
-def _part(keys: Any, values: Any, query: Any, start: Any, where: Any, bias: Any, *, settings: Any) -> Partial:
-    """Return the partial answer over a chunk of entries."""
+def _part(
+    keys: Any, values: Any, query: Any, places: Any, where: Any, bias: Any, *, settings: Any, shape: Any
+) -> Partial:
+    """Return the partial answer over a chunk of entries, which have these places and values of this shape."""
     keys, query = (x[0] if isinstance(x, list) else x for x in (keys, query))  # the one chunk along d
+    values = np.asanyarray(values)  # a mask stays, and is refused
+    if (*np.shape(keys)[:1], *values.shape) != (len(places), len(places), *shape):
+        raise ValueError(
+            f"a chunk holds keys of shape {np.shape(keys)} and values of shape {values.shape}, but "
+            f"{len(places)} keys and values of shape {(len(places), *shape)} were expected {_HERE}, as the "
+            "dask arrays say. Tell from_delayed, or what else made them, the shapes that it loads."
+        )
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
     call = arrange(query, keys, flat, where, bias, widths(settings["similarity"]))
     source = Source(call.query, call.keys, call.values, Masks(call.where, call.bias))
-    shape = (*[len(call.query)][call.single :], *values.shape[1:])
-    return partial(source, settings, int(start[0]), (shape, call.dtype))
+    shape = (*[len(call.query)][call.single :], *shape)
+    return partial(source, settings, int(places[:1].sum()), (shape, call.dtype))
 
 
 def _partial_answer(part: Any, axis: Any, keepdims: Any) -> Any:

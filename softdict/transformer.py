@@ -310,8 +310,8 @@ def _own(name: str, given: Any, *shape: Any) -> Array:
 
     (2, "d") in its shape stands for 2 * d, of any d.
     """
-    tensor = library(given) is not None
-    array = given if tensor else np.array(numbers(given, name), order="C")
+    tensor = (xp := library(given)) is not None
+    array = as_tensor(given, name, xp) if tensor else np.array(numbers(given, name), order="C")
     sizes = [size if isinstance(size, tuple) else (size, "") for size in shape]
     pairs = zip(array.shape, sizes, strict=False)
     if array.ndim != len(shape) or any(x % size if letter else x != size for x, (size, letter) in pairs):
@@ -479,8 +479,8 @@ class SelfAttention:
         settings = checked(**self._settings())
         _span(0, 0, self.causal, self.window, None)
         w_q = _own("w_q", self.w_q, (1, "d_model"), (h, "d"))
-        w_k = _own("w_k", self.w_k, len(w_q), (groups, "d"))
-        w_v = _own("w_v", self.w_v, len(w_q), (groups, "e"))
+        w_k = _own("w_k", self.w_k, w_q.shape[0], (groups, "d"))
+        w_v = _own("w_v", self.w_v, w_q.shape[0], (groups, "e"))
         d_q, d_k, e = w_q.shape[1] // h, w_k.shape[1] // groups, w_v.shape[1] // groups
         if (d_q, d_k) != (wanted := widths(self.similarity) or (d_k, d_k)):
             raise ValueError(
@@ -560,12 +560,13 @@ class SelfAttention:
         **Equivalent to:** ``np.swapaxes((x @ w + b).reshape(..., n, h, -1), -3, -2)`` with `w_q`, `w_k` and
         `w_v`. Keys and values have `key_heads` heads.
         """
-        xp = library(self.w_q, x)
+        xp = library(self.w_q, self.w_k, self.w_v, self.w_o, *self.biases, x)
         x = numbers(x, "x") if xp is None else as_tensor(x, "x", xp)
-        if x.ndim < 2 or x.shape[-1] != len(self.w_q):
+        d_model = self.w_q.shape[0]
+        if x.ndim < 2 or x.shape[-1] != d_model:
             raise ValueError(
-                f"x has shape {(*x.shape,)}, but (..., n, {len(self.w_q)}) was expected in SelfAttention, "
-                f"whose matrices have {len(self.w_q)} rows. Give each word a row; a single word is x[None]."
+                f"x has shape {(*x.shape,)}, but (..., n, {d_model}) was expected in SelfAttention, "
+                f"whose matrices have {d_model} rows. Give each word a row; a single word is x[None]."
             )
         (b_q, b_k, b_v, _), groups = self.biases, self.key_heads or self.heads
         each = (self.w_q, b_q, self.heads), (self.w_k, b_k, groups), (self.w_v, b_v, groups)
@@ -606,8 +607,8 @@ class SelfAttention:
         q, k, v = map(host, self.project(x))
         if q.ndim != 3:
             raise ValueError(
-                f"x has shape {np.shape(x)}, but one sequence (n, {len(self.w_q)}) was expected in lookup. "
-                "Ask for each sequence of a batch by itself: layer.lookup(x[0])."
+                f"x has shape {np.shape(x)}, but one sequence (n, {self.w_q.shape[0]}) was expected in "
+                "lookup. Ask for each sequence of a batch by itself: layer.lookup(x[0])."
             )
         h, n = q.shape[:2]
         labels = map(str, range(n)) if labels is None else labels

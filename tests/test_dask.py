@@ -168,6 +168,37 @@ def test_one_query_over_plain_numbers_is_one_number():
         assert softdict.dask.lookup(keys, 2 * keys, query, temperature=0).compute().tolist() == [8.0, 10.0]
 
 
+@pytest.mark.parametrize("n", [0, 9])
+@pytest.mark.parametrize("axes", [(), (0,), (1,), (0, 1)])
+def test_masks_of_size_one_may_be_cut_as_they_like(n, axes):
+    rng = np.random.default_rng(6)
+    keys, values, queries = rng.normal(size=(n, 2)), rng.normal(size=n), rng.normal(size=(4, 2))
+    full = tuple(1 if axis in axes else size for axis, size in enumerate((4, n)))
+    bias = rng.normal(size=full)
+    where, rows = bias[0] < 1, (0, n, 0)
+    want = soft_lookup(queries, keys, values, bias=bias, where=where)
+    lazy = {"bias": chunked(bias, *((0, size) for size in full)), "where": chunked(where, (0, full[1]))}
+    for x in (chunked(queries, (4,)), chunked(queries, (1, 0, 3))):
+        near(softdict.dask.lookup(chunked(keys, rows), chunked(values, rows), x, **lazy), want)
+
+
+def test_what_one_array_takes_is_taken():
+    keys, values = chunked(np.eye(3), 2), chunked(np.arange(3.0), 2)
+    query = [[2**70, 0, 0]]  # an object for NumPy, but a number
+    near(softdict.dask.lookup(keys, values, query), soft_lookup(query, np.eye(3), np.arange(3.0)))
+    low = [0, -(2**70), 0]
+    near(softdict.dask.lookup(keys, values, 1.0 * np.eye(3), bias=low),
+         soft_lookup(np.eye(3), np.eye(3), np.arange(3.0), bias=low))  # fmt: skip
+    for where in ([], np.zeros((2, 0))):  # no booleans, but nothing either
+        near(softdict.dask.lookup(keys[:0], values[:0], np.ones((2, 3)), where=where), np.zeros(2))
+
+
+def test_chunks_may_be_what_numpy_reads():
+    x = np.random.default_rng(7).normal(size=(6, 3))
+    lazy = da.from_delayed(dask.delayed(x.tolist()), x.shape, float)  # or a dataframe
+    near(softdict.dask.lookup(lazy, lazy, lazy), soft_lookup(x, x, x))
+
+
 def test_keys_may_ask_themselves():
     x = np.random.default_rng(4).normal(size=(50, 3))
     lazy = chunked(x, 20)
@@ -273,6 +304,34 @@ def test_what_does_not_fit_is_refused_at_once(error, says, keys, values, query, 
     assert "expected" in str(told.value)
 
 
+@pytest.mark.parametrize("name", ["queries", "where", "bias"])
+def test_what_numpy_would_load_is_refused(name):
+    one = dask.delayed(refuse)()
+    row = da.from_delayed(one, (3,), float)
+    for lazy in (one, [row, row], [[row[0]] * 3]):
+        with pytest.raises(TypeError, match=rf"{name}: it is .* but one dask array,.*expected .*da\.stack"):
+            softdict.dask.lookup(KEYS, VALUES, **{"queries": np.zeros((2, 3)), name: lazy})
+    with pytest.raises(TypeError, match=r"keys are .*expected.*lengths=True.*from_delayed"):
+        softdict.dask.lookup(one, VALUES, np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("name", ["keys", "values", "queries", "where", "bias"])
+def test_masked_chunks_are_refused_at_once(name):
+    every = {"keys": KEYS, "values": VALUES, "queries": KEYS[:2], "where": KEYS[:, 0] > 0, "bias": KEYS[:, 0]}
+    every[name] = da.ma.masked_array(every[name], mask=every[name] > 0)
+    with pytest.raises(TypeError, match=r"is a masked array.*expected"):
+        softdict.dask.lookup(**every)
+
+
+@pytest.mark.parametrize(("rows", "width"), [((7, 7), 2), ((7, 3), 2), ((10, 10), 3)])
+def test_chunks_of_other_shapes_than_told_are_refused_when_computed(rows, width):
+    shapes = (10, 3), (10, 2)
+    loaded = np.zeros((rows[0], 3)), np.zeros((rows[1], width))
+    lazy = [da.from_delayed(dask.delayed(x), s, float) for x, s in zip(loaded, shapes, strict=True)]
+    with pytest.raises(ValueError, match=r"a chunk holds keys .*expected .*Tell from_delayed"):
+        softdict.dask.lookup(*lazy, np.zeros((2, 3)), top_k=1).compute(scheduler="sync")
+
+
 def test_a_bias_of_nan_is_refused_when_computed():
     answer = softdict.dask.lookup(KEYS, VALUES, np.zeros(3), bias=da.full(10, np.nan))
     with pytest.raises(ValueError, match="bias holds NaN"):
@@ -286,7 +345,7 @@ def test_a_bias_of_nan_is_refused_when_computed():
 def client():
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "5s"}),  # who asks the dead need not wait long
-        LocalCluster(n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         yield client

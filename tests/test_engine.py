@@ -250,6 +250,16 @@ def test_cosine_does_not_mind_how_long_keys_are(size):
             agree(got, want, np.broadcast_to(tol, got.shape), "long and short keys", (size, T))
 
 
+@pytest.mark.parametrize("similarity", ["gaussian", "cosine", "dot"])
+def test_long_doubles_are_computed_in_float64(similarity):
+    query, keys, values = problem(70, 2000, 33, np.float64)
+    for settings in ({}, {"top_k": 3}):
+        want = soft_lookup(query, keys, values, similarity=similarity, **settings)
+        got = soft_lookup(query.astype(np.longdouble), keys, values, similarity=similarity, **settings)
+        assert got.dtype == np.longdouble
+        assert (got == want).all()
+
+
 def test_float16_is_computed_in_float32(exponential):
     query, keys, values = problem(70, 2000, 33, np.float16)
     far = np.where(np.arange(2000)[:, None] % 2, 200, 0).astype(np.float16)

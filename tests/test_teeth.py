@@ -240,7 +240,7 @@ FAULTS = {
         "test_estimators.py::test_shares_are_what_log_loss_takes",
     ),
     "chunks that forget their place": (
-        "dask.py", "int(start[0])", "0",
+        "dask.py", "int(places[:1].sum())", "0",
         "test_dask.py::test_any_chunks_give_the_answer_over_one_array[0.5-softmax-gaussian]",
     ),
     "chunks that are merged as if of one size": (
@@ -248,8 +248,7 @@ FAULTS = {
         "test_dask.py::test_what_does_not_fit_is_refused_at_once",
     ),
     "a mask in other chunks than the entries": (
-        "dask.py",
-        "mask.rechunk({i: chunks[x] for i, x in enumerate(axes) if mask.shape[i] == sizes[x]})", "mask",
+        "dask.py", "mask.rechunk(cuts) if", "mask if",
         "test_dask.py::test_any_chunks_give_the_answer_over_one_array",
     ),
     "a function that is not itself after a journey": (
@@ -287,7 +286,7 @@ FAULTS = {
         "test_torch.py::test_the_fused_kernel_answers_where_it_means_the_same",
     ),
     "NumPy as torch compiles it": (
-        "_tensors.py", "ask = library(first).compiler.disable(ask)", "pass",
+        "_tensors.py", "torch.compiler.disable(node.apply)", "node.apply",
         "test_torch.py::test_what_torch_compiles_answers_the_same[{'top_k': 2}]",
     ),
     "an infinite score among tensors that leaves others": (

@@ -198,6 +198,42 @@ def test_functions_are_handed_tensors(torch):
         soft_lookup(q, k, v, similarity=lambda a, b: a[:, 0])
 
 
+def test_functions_answer_in_any_kind_of_real_numbers(torch):
+    q, k, v = (torch.tensor(x) for x in problem())
+    for change in (lambda x: x.float(), lambda x: x.bfloat16(), lambda x: x.round().int()):
+        for name, function in [
+            ("similarity", lambda a, b, change=change: change(a @ b.mT)),
+            ("weighting", lambda z, change=change: change(9 * torch.softmax(z, -1))),
+        ]:
+            for more in ({}, {"top_k": 2}, {"null_score": 0.0}):
+                got = soft_lookup(q, k, v, **{name: function}, **more)
+                wide = {name: lambda *rows, function=function: function(*rows).double()}
+                assert torch.equal(got, soft_lookup(q, k, v, **wide, **more))
+    for odd, text in [
+        (lambda *x: x[0] > 0, "has dtype bool"), (lambda *x: x[0].mT * 1j, "has dtype complex128"),
+        (lambda *x: None, r"is None \(a NoneType\), but a tensor of torch was expected"),
+        (lambda *x: x[0].numpy(), "is array"),
+    ]:  # fmt: skip
+        for name in ("similarity", "weighting"):
+            with pytest.raises(TypeError, match=f"^the result of <lambda> {text}"):
+                soft_lookup(q, k, v, **{name: odd})
+
+
+def test_products_that_overflow_on_the_way(torch):
+    """Where inf meets -inf in a sum that is finite, or of one sign."""
+    q, k = 1e300 * np.array([[1.0, -1.0], [1.0, 1.0]]), 1e300 * np.array([[1.0, 1.0], [1.0, 0.5]])
+    for similarity, temperature, weighting in itertools.product(
+        ["dot", "scaled_dot", Bilinear(np.eye(2))], [0, 1, 1e308, INF], WEIGHTINGS[:2]
+    ):
+        for n in (1, 2):
+            rules = {"similarity": similarity, "temperature": temperature, "weighting": weighting}
+            inputs = [torch.tensor(x, requires_grad=True) for x in (q, k[:n])]
+            got = lookup_weights(*inputs, **rules)
+            agree(got.detach(), lookup_weights(q, k[:n], **rules), 1e-14, "huge products", rules)
+            (got**2).sum().backward()
+            assert all(torch.isfinite(x.grad).all() for x in inputs)
+
+
 # ---- torch's fused kernel --------------------------------------------------------------------------
 
 
@@ -339,6 +375,30 @@ def test_a_query_that_sees_nothing_moves_nothing(torch, similarity):
             assert (x.grad == 0).all(), (how, rules)
 
 
+def test_no_entries_move_nothing(torch):
+    for similarity, temperature in itertools.product([*SIMILARITIES, InverseDistance(0)], [0, 0.7, INF]):
+        inputs = [torch.tensor(x, requires_grad=True) for x in problem(n=0)]
+        inputs += [torch.zeros(6, 1, dtype=torch.float64, requires_grad=True)]
+        with torch.no_grad():
+            inputs[0][1, 1], inputs[0][2, 2] = math.nan, INF
+        out = soft_lookup(*inputs[:3], bias=inputs[3], similarity=similarity, temperature=temperature)
+        assert (out == 0).all()
+        out.sum().backward()
+        assert all((x.grad == 0).all() for x in inputs)
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES, ids=str)
+def test_gradients_at_the_least_temperatures_are_no_nan(torch, similarity):
+    """Equal keys pull a query both ways, however small what their pull is divided by."""
+    keys = [[1.0, 2.0, 0.0], [1.0, 2.0, 0.0], [0.5, -1.0, 0.0]]
+    for temperature, weighting in itertools.product([5e-324, 1e-310, 1e-300], WEIGHTINGS):
+        inputs = [torch.tensor(x, dtype=torch.float64) for x in ([[2.0, 0.5, 0.0]], keys, [1.0, 2.0, 3.0])]
+        inputs = [x.requires_grad_() for x in inputs]
+        rules = {"similarity": similarity, "temperature": temperature, "weighting": weighting}
+        soft_lookup(*inputs, **rules).sum().backward()
+        assert not any(torch.isnan(x.grad).any() for x in inputs), rules
+
+
 @pytest.mark.parametrize("bad", [math.nan, INF, -INF, 1e300])
 @pytest.mark.parametrize("similarity", [*SIMILARITIES, InverseDistance(0)], ids=str)
 def test_what_is_masked_leaks_nowhere(torch, similarity, bad):
@@ -371,6 +431,47 @@ def test_unmasked_nan_reaches_those_who_see_it(torch):
         want = soft_lookup(q, k, v, where=where, **how)
         got = soft_lookup(*map(torch.tensor, (q, k, v)), where=torch.tensor(where), **how)
         np.testing.assert_allclose(got.numpy(), want, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"top_k": 2}, {"temperature": 0}, {"weighting": "entmax15"},
+            {"similarity": InverseDistance(0)}, {"similarity": "dot"},
+            {"similarity": "dot", "top_k": 2, "weighting": "sparsemax"}], ids=str,
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of torch, on its way to forward mode
+def test_transforms_of_functions(torch, how):
+    """Inside torch.func's transforms, NumPy cannot look into a tensor unless torch hands it over."""
+    q, k, v = (torch.tensor(x) for x in problem(lead=(3,)))
+    q, k, prior = q.movedim(0, 2), k[0], torch.zeros(3, 9, dtype=torch.float64)
+    prior[1, 4] = -INF
+
+    def ask(q, v, bias):
+        return soft_lookup(q, k, v, bias=bias, **how)
+
+    want = soft_lookup(q.movedim(2, 0), k, v, bias=prior[:, None], **how)
+    got = torch.func.vmap(ask, in_dims=(2, 0, 0))(q, v, prior)
+    assert torch.allclose(got, want, rtol=0, atol=1e-14)
+    rows = torch.func.vmap(lambda q: torch.func.vmap(ask, in_dims=(0, None, None))(q, v[0], prior[0]))
+    want = soft_lookup(q.movedim(2, 0), k, v[0], bias=prior[0], **how)
+    assert torch.allclose(rows(q.movedim(2, 0)), want, rtol=0, atol=1e-14)
+    asked = q[..., 0].clone().requires_grad_()
+    (slope,) = torch.autograd.grad(ask(asked, v[0], prior[0]).sum(), asked)
+    got = torch.func.grad(lambda q: ask(q, v[0], prior[0]).sum())(asked.detach())
+    assert torch.allclose(got, slope, rtol=0, atol=1e-14)
+    if how.get("similarity") == "dot":  # torch's cdist has no forward mode
+        _, along = torch.func.jvp(lambda q: ask(q, v[0], prior[0]).sum(), (asked.detach(),), (slope,))
+        assert torch.allclose(along, (slope * slope).sum(), rtol=1e-12)
+
+
+def test_views_that_negate(torch):
+    """The imaginary part of a conjugate is a view with a minus to be taken, which NumPy has not."""
+    q, k, v = (torch.tensor(x) for x in problem())
+    view = (1j * q).conj().imag
+    assert view.is_neg()
+    for how in ({}, {"top_k": 2}, {"temperature": 0}):
+        assert torch.equal(soft_lookup(view, k, v, **how), soft_lookup(-q, k, v, **how))
+    sd = SoftDict.from_arrays(k, v)
+    assert torch.equal(sd[view], sd[-q])
 
 
 # ---- where it runs, and what is refused ------------------------------------------------------------
@@ -500,6 +601,28 @@ def test_a_layer_takes_tensors(torch, how):
     np.testing.assert_allclose(layer.lookup(small).weights, layer.lookup(x[0]).weights, rtol=0, atol=1e-14)
 
 
+def test_a_layer_keeps_to_one_library(torch):
+    """Wherever in it the one tensor is, what it learns must not be lost."""
+    jnp, x = pytest.importorskip("jax.numpy"), np.ones((4, 3), dtype=np.float32)
+    plain, none = [np.eye(3, dtype=np.float32)] * 4, [None] * 4
+    for i in range(4):
+        for part in (torch.eye(3), jnp.eye(3)):
+            matrices, biases = ([*some[:i], one, *some[i + 1 :]] for some, one in
+                                ((plain, part), (none, part[0])))  # fmt: skip
+            for layer in (SelfAttention(*matrices), SelfAttention(*plain, biases=biases)):
+                with pytest.raises(
+                    TypeError, match=r"^x is .* but a tensor of (torch|jax.numpy) was expected"
+                ):
+                    layer(x)
+                words = torch.tensor(x) if isinstance(part, torch.Tensor) else jnp.asarray(x)
+                assert layer(words).shape == x.shape
+        with pytest.raises(TypeError, match=f"^w_{'qkvo'[i]} has dtype bool, but real numbers were expected"):
+            SelfAttention(*plain[:i], torch.eye(3) > 0, *plain[i + 1 :])
+        mixed = SelfAttention(*plain[:i], jnp.eye(3), *plain[i + 1 :], biases=[torch.ones(3)] * 4)
+        with pytest.raises(TypeError, match=r"a tensor of jax\.numpy was expected, as other arguments are"):
+            mixed(jnp.asarray(x))
+
+
 def test_a_softdict_answers_a_tensor_by_a_tensor(torch):
     rng = np.random.default_rng(0)
     keys, values = rng.normal(size=(5, 3)), rng.normal(size=(5, 2, 2))
@@ -592,9 +715,23 @@ def test_jax_traces_and_differentiates(how):
     back = jax.grad(lambda *args: ask(*args).sum(), argnums=(0, 1, 2))
     for function in (ask, jax.jit(ask)):
         np.testing.assert_allclose(function(*tensors), want, rtol=0, atol=1e-5)
+    several = jax.vmap(ask, in_axes=(0, None, None))(jax.numpy.stack([tensors[0]] * 2), *tensors[1:])
+    np.testing.assert_allclose(several, [want] * 2, rtol=0, atol=1e-5)
     for function in (back, jax.jit(back)):
         for one, other in zip(function(*tensors), slopes, strict=False):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-45, 1e-39, 1e-30, 1e30, 1e308])
+def test_temperatures_that_float32_has_not(temperature):
+    jax = pytest.importorskip("jax")
+    q, k, v = problem(dtype=np.float32)
+    for similarity, weighting in itertools.product(SIMILARITIES, WEIGHTINGS[:3]):
+        rules = {"similarity": similarity, "weighting": weighting, "temperature": temperature}
+        got = lookup_weights(*map(jax.numpy.asarray, (q, k)), **rules)
+        np.testing.assert_allclose(got, lookup_weights(q, k, **rules), rtol=0, atol=1e-5)
+        back = jax.grad(lambda *x, rules=rules: soft_lookup(*x, **rules).sum(), argnums=(0, 1, 2))
+        assert all(np.isfinite(x).all() for x in back(*map(jax.numpy.asarray, (q, k, v)))), rules
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which that library runs on
@@ -612,4 +749,10 @@ def test_any_library_of_the_array_api(torch):
     x = np.random.default_rng(0).normal(size=(5, 6))
     layer = SelfAttention.random(6, heads=2, rng=0)
     agree(np.asarray(layer(strict.asarray(x))), layer(x), 1e-13, "strict words")
+    matrices = (layer.w_q, layer.w_k, layer.w_v, layer.w_o)
+    own = SelfAttention(*(strict.asarray(np.array(w)) for w in matrices), heads=2)
+    agree(np.asarray(own(strict.asarray(x))), layer(x), 1e-13, "strict words")
+    got = soft_lookup(*map(strict.asarray, problem()), similarity=lambda a, b: a @ b.T, weighting=strict.exp)
+    want = soft_lookup(*problem(), similarity="dot", weighting=np.exp)
+    agree(np.asarray(got), want, 1e-12, "strict functions")
     assert float(SoftDict({0: 1.0, 1: 3.0})[strict.asarray(0.5)]) == 2.0
