@@ -35,7 +35,7 @@ def lookup(
 
     Parameters
     ----------
-    keys, values : dask arrays of shape (n, d) or (n,), and (n, *value_shape)
+    keys, values : dask arrays of shape (n, d) or (n,), and `(n, *value_shape)`
         The entries, both in the same chunks of rows, and in one chunk along every other axis.
     queries : array or dask array of shape (m, d) or (d,)
         What is asked; a dask array is in chunks of rows. With plain numbers as keys, (m,) or ().
@@ -46,7 +46,7 @@ def lookup(
 
     Returns
     -------
-    dask array of shape (m, *value_shape)
+    dask array of shape `(m, *value_shape)`
         Without m for a single query. ``.compute()`` gives what `soft_lookup` gives, up to rounding.
 
     Raises

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import softdict
+from softdict import dask, estimators, plot
 from softdict.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -189,6 +191,21 @@ def test_links_lead_somewhere(page):
 def test_a_broken_link_is_noticed():
     text = "[a](LICENSE) [b](nothing.md) [c](https://example.org) [d](README.md#softdict) [e](README.md#no)"
     assert broken_links(ROOT / "README.md", text) == ["nothing.md", "README.md#no"]
+
+
+# ---- the reference -------------------------------------------------------------------------------
+
+
+def test_the_reference_has_every_public_name():
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    shown = [name for page in pages for name in re.findall(r":: (softdict\.\S+)", page.read_text("utf-8"))]
+    there = {f"softdict.{name}" for name in softdict.__all__}
+    there |= {"softdict.encoders.CharNgrams", "softdict.encoders.OneHot"}  # beside what modules share
+    for module in (dask, estimators, plot):
+        defined = [x for x in vars(module).values() if getattr(x, "__module__", "") == module.__name__]
+        there |= {f"{x.__module__}.{x.__name__}" for x in defined if not x.__name__.startswith("_")}
+    assert len(shown) == len(set(shown))
+    assert set(shown) == there
 
 
 # ---- examples, and what the README says that the command prints ----------------------------------
