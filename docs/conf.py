@@ -33,6 +33,7 @@ nb_execution_timeout = 120
 nb_code_prompt_show = "Unfold"
 nb_code_prompt_hide = "Fold"
 
+autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
