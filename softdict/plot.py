@@ -70,6 +70,25 @@ def _ink() -> str:
     return str(rcParams["text.color"])
 
 
+def _legend(ax: Any, lines: Sequence[Any], *axes: Any) -> None:
+    """Put a legend inside `ax`, above all lines of it and its twins `axes`.
+
+    Outside, long names would squeeze the axes, and leave the figure where no layout engine makes room.
+    """
+    frame = ax.get_window_extent()
+    for columns in (4, 3, 2, 1):
+        legend = ax.legend(handles=lines, loc="upper center", ncols=columns, fontsize="small", frameon=False)
+        box = legend.get_window_extent()
+        if box.width < frame.width:
+            break
+    legend.set_in_layout(False)
+    share = min((frame.y1 - box.y0) / frame.height + 0.02, 0.7)
+    for each in (ax, *axes):
+        scale = each.yaxis.get_transform()
+        low, high = scale.transform(each.get_ylim())
+        each.set_ylim(top=scale.inverted().transform(low + (high - low) / (1 - share)))
+
+
 def _one(look: Any, caller: str) -> Any:
     """Return the answer to a single query."""
     weights: Any = getattr(look, "weights", None)
@@ -222,16 +241,19 @@ def temperature(sd: Any, query: Any, ax: Any = None, *, limit: int = 6) -> list[
     looks = [sd.at(temperature=T).lookup(query) for T in (0.0, *inner.tolist(), math.inf)]
     weights = np.array([each.weights for each in looks])
 
+    (ax,) = _axes(ax, 1, (6.4, 4.2 + 0.1 * min(limit, n)), "plot.temperature")
     place = {key: j for j, key in enumerate(look.keys)}
     rows = [place[match.key] for match in best]
     shown = rows[: limit if len(rows) > limit + 1 else limit + 1]
-    curves = [(_text(look.keys[j]), weights[:, j], COLORS[i % len(COLORS)]) for i, j in enumerate(shown)]
+    letters = min(24, int(ax.get_window_extent().width / ax.figure.dpi * 5.5))
+    curves = [
+        (_text(look.keys[j], letters), weights[:, j], COLORS[i % len(COLORS)]) for i, j in enumerate(shown)
+    ]
     if rest := rows[len(shown) :]:
         curves.append((f"{len(rest)} more, together", weights[:, rest].sum(axis=1), GRAY))
     if any(each.null_weight > 0 for each in looks):
         curves.append(("(nothing matches)", np.array([each.null_weight for each in looks]), _ink()))
 
-    (ax,) = _axes(ax, 1, (6.4, 4.6), "plot.temperature")
     lines = [
         ax.plot(x, y, style, color=color, label=name, linewidth=2, markevery=[0, -1], marker="o")[0]
         for style, (name, y, color) in zip(itertools.cycle(STYLES), curves, strict=False)
@@ -243,19 +265,22 @@ def temperature(sd: Any, query: Any, ax: Any = None, *, limit: int = 6) -> list[
     ax.set_xticks([x[0], *ticks, x[-1]], ["0\nhard", *map(display.number, ticks), "∞\naverage"])
     own = {0: x[0], math.inf: x[-1]}.get(sd.temperature, sd.temperature)
     if x[0] <= own <= x[-1]:
-        ax.axvline(own, color=GRAY, linewidth=1, zorder=0)
-        mark = f" T = {display.number(sd.temperature)} "
-        ax.annotate(mark, (own, 1), (0, -4), xycoords=("data", "axes fraction"), textcoords="offset points",
-                    color=GRAY, va="top", ha="left" if own < math.sqrt(low * high) else "right")  # fmt: skip
-    ax.set(xlabel="temperature T", ylabel="share of the answer", ylim=(-0.03, 1.08))
+        ax.vlines(own, -0.03, 1.08, color=GRAY, linewidth=1, zorder=0)
+        mark, side = f" T = {display.number(sd.temperature)} ", own < math.sqrt(low * high)
+        ax.text(own, 1.08, mark, color=GRAY, va="top", ha="left" if side else "right")
+    ax.set(ylabel="share of the answer")
+    ax.set_xlabel("temperature T", labelpad=-ax.get_xticklabels()[0].get_size())  # between the words
     asked = f"{_text(query, 40)} asks {display.counted(n)}"
-    ax.set_title(f"{asked} ({_escaped(display.named(sd.similarity))})")
+    ax.set_title(f"{asked} ({_escaped(display.named(sd.similarity))})", wrap=True)
 
     twin = ax.twinx()
     effective = [each.effective for each in looks]
     lines += twin.plot(x, effective, ":", color=_ink(), linewidth=2.5, label="effective entries")
-    twin.set(ylabel="rests on ... entries (dotted)", ylim=(-0.03 * n, 1.08 * n))
-    ax.legend(handles=lines, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4, frameon=False)
+    twin.set(ylabel="rests on ... entries (dotted)")
+    for each, most in ((ax, 1), (twin, n)):
+        each.set_ylim(-0.03 * most, 1.08 * most)
+        each.set_yticks([tick for tick in each.get_yticks() if 0 <= tick <= 1.01 * most])
+    _legend(ax, lines, twin)
     return lines
 
 

@@ -14,6 +14,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from softdict import SelfAttention, SoftDict, fit, fit_temperature, plot, real_head
+from softdict.encoders import CharNgrams
 
 ROOT = Path(__file__).parents[1]
 
@@ -125,6 +126,89 @@ def test_colors_can_be_told_apart_without_color():
     seen = rgb @ np.transpose(deutan)
     gaps = np.linalg.norm(seen[:, None] - seen[None], axis=-1)[~np.eye(6, dtype=bool)]
     assert gaps.min() > 0.1
+
+
+# ---- room ------------------------------------------------------------------------------------------
+
+SETTINGS = {"new": None, "plain": {}, "constrained": {"layout": "constrained"}, "tight": {"layout": "tight"}}
+
+
+def named(shortest, longest, n=30, **settings):
+    rng = np.random.default_rng(0)
+    words = "the library opens every morning at nine and members borrow books from its shelves".split()
+    names = [" ".join(rng.permutation(words))[: rng.integers(shortest, longest + 1)] for _ in range(n)]
+    settings = {"encoder": CharNgrams(), "similarity": "cosine", "temperature": 0.1, **settings}
+    return SoftDict({name: float(i) for i, name in enumerate(names)}, **settings)
+
+
+def drawn(draw, setting="plain"):
+    """Draw on axes of this setting and return them; all that is written must be in the figure."""
+    ax = None if SETTINGS[setting] is None else pyplot.subplots(**SETTINGS[setting])[1]
+    first = draw(ax)[0]
+    figure = first.figure
+    figure.canvas.draw()
+    pyplot.close(figure)
+    box, page = figure.get_tightbbox(), figure.bbox_inches
+    assert min(box.x0, box.y0) >= 0, box
+    assert box.x1 <= page.x1, box
+    assert box.y1 <= page.y1, box
+    for each in figure.axes:
+        assert each.get_window_extent().width >= page.width * figure.dpi / (2 * len(figure.axes))
+    return first.axes
+
+
+def legend_of(ax, count):
+    """Return the box of the legend; it has all names, is inside the axes, and covers no line of theirs."""
+    legend = ax.get_legend()
+    box, frame = legend.get_window_extent(), ax.get_window_extent()
+    assert len(legend.get_texts()) == count
+    assert frame.x0 <= box.x0 < box.x1 <= frame.x1
+    assert box.y1 <= frame.y1
+    curves = [line for each in ax.figure.axes for line in each.lines]
+    tops = [line.get_transform().transform(line.get_xydata())[:, 1].max() for line in curves]
+    assert max(tops) < box.y0, "above all lines"
+    assert max(tops) - frame.y0 > 0.3 * frame.height, "lines have room too"
+    return box
+
+
+@pytest.mark.parametrize(
+    ("setting", "letters", "limit", "count"),
+    [
+        (setting, *case)
+        for setting in SETTINGS
+        for case in [((20, 60), 6, 8), ((20, 60), 2, 4), ((14, 14), 6, 8)]
+    ]
+    + [("new", (20, 60), 30, 31)],  # more than fits on axes of the usual size
+)
+def test_thirty_long_names_leave_the_dial_its_room(setting, letters, limit, count):
+    sd = named(*letters)
+    ax = drawn(lambda ax: plot.temperature(sd, "when does the library open?", ax, limit=limit), setting)
+    assert ax.get_window_extent().width > 0.75 * ax.figure.bbox.width
+    legend_of(ax, count)
+    shown = [[float(tick) for tick in each.get_yticks()] for each in ax.figure.axes]
+    assert [ticks[0] for ticks in shown] == [0, 0]
+    assert [ticks[-1] for ticks in shown] == pytest.approx([1, 30]), "no tick above all"
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_dial_of_three_numbers_has_its_legend_in_one_row(setting, numbers_dict):
+    ax = drawn(lambda ax: plot.temperature(numbers_dict, 0.9, ax), setting)
+    assert legend_of(ax, 4).height < 0.08 * ax.get_window_extent().height
+    words = {text.get_text(): text.get_window_extent() for text in ax.get_xticklabels()}
+    label = ax.xaxis.label.get_window_extent()
+    assert words["0\nhard"].x1 < label.x0 < label.x1 < words["∞\naverage"].x0
+    assert not any(box.overlaps(label) for box in words.values())
+
+
+def test_the_dial_beside_another_picture():
+    sd = named(20, 60)
+    figure, (other, ax) = pyplot.subplots(1, 2, figsize=(10, 4))
+    plot.temperature(sd, "when does the library open?", ax)
+    pyplot.close(figure)
+    figure.canvas.draw()
+    assert legend_of(ax, 8).height < 0.4 * ax.get_window_extent().height, "two names fit beside each other"
+    assert ax.get_tightbbox().x0 > other.get_window_extent().x1
+    assert figure.bbox.y0 <= ax.get_tightbbox().y0
 
 
 # ---- one lookup --------------------------------------------------------------------------------------
