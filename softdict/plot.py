@@ -2,7 +2,8 @@
 
 Import it as ``from softdict import plot`` (``pip install "softdict[plot]"``). Every function draws on the
 axes `ax`, on new ones of pyplot's where none are given, and returns a list of what it drew, whose first has
-the figure: ``plot.lookup(why)[0].figure.savefig("why.png")``. It takes a SoftDict or an answer as it is, and
+the figure: ``plot.lookup(why)[0].figure.savefig("why.png")``. Axes of your own have room for long names in
+a figure of ``layout="constrained"``. It takes a SoftDict or an answer as it is, and
 changes no setting of matplotlib. The color-blind can tell its colors apart; what matters is outlined, dashed
 or written too.
 """
@@ -122,7 +123,8 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     Returns
     -------
     list of matplotlib rectangles
-        The bars, from the top: entries, the others together, the silent entry (hatched).
+        The bars, from the top: entries, the others together, the silent entry (hatched), which is outlined
+        where its share is the largest.
 
     Raises
     ------
@@ -164,15 +166,18 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     for bar, color in zip(bars, colors, strict=True):
         if color == "none":
             bar.set(hatch="///", edgecolor=GRAY)
-    if best:
-        bars[0].set(edgecolor=_ink(), linewidth=2)
+    silent = bool(look.null_weight > max((match.weight for match in best), default=0))
+    if rows:
+        bars[-1 if silent else 0].set(edgecolor=_ink(), linewidth=2)
     ax.bar_label(bars, [display.percent(share) for share in shares], padding=4)
     ax.set_yticks(range(len(rows)), names)
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.2 * max(shares, default=1) or 1))
-    ax.set_title(f"{_text(look.queries, 40)} asks {display.counted(n)}")
-    hard = best[0].value if best else None
-    answers = [*display.side_by_side(hard, look.value, 70), display.resting(float(look.effective), n)]
-    ax.set_xlabel("\n".join(["share of the answer (hard winner outlined)", *map(_escaped, answers)]))
+    ax.set_title(f"{_text(look.queries, 40)} asks {display.counted(n)}", wrap=True)
+    hard = "(nothing matches)" if silent else best[0].value if best else None
+    rests = display.resting(float(look.effective), n, not silent)
+    answers = [*display.side_by_side(hard, look.value, 70), rests]
+    said = f"share of the answer (hard winner outlined{': nothing' * silent})"
+    ax.set_xlabel("\n".join([said, *map(_escaped, answers)]), wrap=True)
     return list(bars)
 
 

@@ -211,6 +211,14 @@ def test_the_dial_beside_another_picture():
     assert figure.bbox.y0 <= ax.get_tightbbox().y0
 
 
+@pytest.mark.parametrize("setting", ["new", "constrained"])
+@pytest.mark.parametrize("change", [{"temperature": 9.0}, {"temperature": 1e-4}, {"null_score": 0.9}])
+def test_what_is_said_below_the_bars_is_wrapped(setting, change):
+    why = named(20, 60, **change).lookup("when does the library open?")
+    ax = drawn(lambda ax: plot.lookup(why, ax), setting)
+    assert ("calibrate" in ax.get_xlabel()) == ("temperature" in change)
+
+
 # ---- one lookup --------------------------------------------------------------------------------------
 
 
@@ -242,6 +250,30 @@ def test_others_share_a_bar_and_so_does_the_silent_entry():
     assert names[4:] == ["16 more", "(nothing matches)"]
     assert bars[-1].get_hatch()
     assert len(plot.lookup(why, axes(), limit=19)) == 21, "a bar for '1 more' is a bar for the entry"
+
+
+@pytest.mark.parametrize(
+    ("null_score", "temperature", "silent"),
+    [
+        (-0.001, 0.1, True),
+        (-0.001, 0, True),
+        (-0.2, 0.1, False),
+        (-0.001, np.inf, False),
+        (-0.0051, 0, False),
+    ],
+)
+def test_the_bar_of_what_a_hard_lookup_finds_is_outlined(numbers_dict, null_score, temperature, silent):
+    """At T = inf all have the same share, and a hard lookup finds the best entry."""
+    ax, sd = axes(), numbers_dict.at(null_score=null_score, temperature=temperature)
+    bars = plot.lookup(sd.lookup(0.9), ax)
+    outlined = [bar.get_linewidth() == 2 for bar in bars]
+    assert outlined == ([False] * 3 + [True] if silent else [True] + [False] * (len(bars) - 1))
+    said = ax.get_xlabel().split("\n")
+    assert said[0] == f"share of the answer (hard winner outlined{': nothing' if silent else ''})"
+    assert said[1].startswith(f"hard: {'(nothing matches)' if silent else 20} ")
+    assert said[1] in repr(sd.lookup(0.9)), "as the print says"
+    bars = plot.lookup(sd.lookup(0.9, where=np.zeros(3, bool)), axes())
+    assert [bar.get_linewidth() == 2 for bar in bars] == [True], "nothing to be seen, so nothing is found"
 
 
 def test_a_lookup_that_reached_nothing_is_empty(numbers_dict):
