@@ -539,8 +539,8 @@ def plane(
     -----
     O(points^2 n) time and memory for each similarity, refused like any lookup too large. The origin, where
     dot and cosine begin, is always in the picture, as a cross. Where no entry is reached it stays empty. Up
-    to 40 entries are named, where their names are not just their places; there are six colors, so that of
-    many entries some share one.
+    to 40 entries are named, where their names are not just their places, as far as there is room for a name
+    that covers no other; there are six colors, so that of many entries some share one.
 
     Examples
     --------
@@ -590,13 +590,34 @@ def _regions(ax: Any, sd: Any, grid: Any, extent: tuple[float, float, float, flo
     ax.scatter(
         *keys.T, s=24, c=[COLORS[j % len(COLORS)] for j in range(len(keys))], edgecolors=_ink(), zorder=3
     )
-    names = look.keys if len(keys) <= MOST_NAMES else []
-    for key, spot in zip(names, keys.tolist(), strict=False):
-        if key != tuple(spot):
-            ax.annotate(_text(key, 14), spot, (5, 5), textcoords="offset points", color=_ink())
+    if len(keys) <= MOST_NAMES:
+        _name(ax, look.keys, keys)
     ax.plot(0, 0, "+", color=_ink(), markersize=9)
     ax.set_title(f"{_escaped(display.named(sd.similarity))}, T = {display.number(sd.temperature)}")
     return image
+
+
+def _name(ax: Any, names: Sequence[Any], spots: Any) -> None:
+    """Name each spot beside it, inside the axes, where no other name and no spot is covered."""
+    from matplotlib.transforms import Bbox
+
+    ax.apply_aspect()  # else a square would not yet be one
+    frame, taken = ax.get_window_extent(), [Bbox([at, at]).padded(1) for at in ax.transData.transform(spots)]
+    across, along = ((5, "left"), (-5, "right"), (0, "center")), ((5, "bottom"), (-5, "top"), (0, "center"))
+    for name, spot in zip(names, spots.tolist(), strict=True):
+        if name == tuple(spot):
+            continue
+        text = ax.annotate(
+            _text(name, 14), spot, (5, 5), textcoords="offset points", fontsize="small", color=_ink()
+        )
+        for (x, ha), (y, va) in itertools.product(across, along):
+            text.set(position=(x, y), ha=ha, va=va)
+            box = text.get_window_extent()
+            if frame.count_contains(box.corners()) == 4 and not box.count_overlaps(taken):
+                taken.append(box.padded(3))
+                break
+        else:
+            text.remove()
 
 
 # ---- learning --------------------------------------------------------------------------------------

@@ -508,6 +508,22 @@ def test_where_nothing_is_reached_the_plane_is_empty():
     assert not image.axes.texts, "the names of vectors are their places"
 
 
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(("spread", "n", "least"), [(1, 30, 8), (0.02, 3, 2), (1, 8, 6)])
+def test_names_in_the_plane_cover_nothing_and_stay_inside(setting, spread, n, least):
+    spots = np.array([3.0, -1.0]) + spread * np.random.default_rng(0).normal(size=(n, 2))
+    sd = SoftDict.from_arrays(spots, np.arange(n), [f"a name such as {i}" for i in range(n)])
+    ax = drawn(lambda ax: plot.plane(sd, ax, similarities=["gaussian"], points=5), setting)
+    boxes, frame = [text.get_window_extent() for text in ax.texts], ax.get_window_extent()
+    assert len(boxes) >= least
+    assert not sum(box.count_overlaps(boxes) - 1 for box in boxes)
+    assert all(frame.count_contains(box.corners()) == 4 for box in boxes)
+    assert not any(box.count_contains(ax.transData.transform(spots)) for box in boxes)
+    for text in ax.texts:
+        left, bottom = text.get_position()
+        assert max(abs(left), abs(bottom)) <= 5, "near its spot"
+
+
 # ---- training ----------------------------------------------------------------------------------------
 
 
