@@ -650,8 +650,8 @@ def training(result: Any, ax: Any = None) -> list[Any]:
 
     Notes
     -----
-    O(steps) time. Losses that are all above 0 have a logarithmic axis where the largest is over ten times the
-    least. Steps whose loss is not finite leave a gap.
+    O(steps) time. Losses and temperatures that are all above 0 have a logarithmic axis where the largest is
+    over a hundred times the least. Steps whose loss is not finite leave a gap.
 
     Examples
     --------
@@ -688,15 +688,19 @@ def training(result: Any, ax: Any = None) -> list[Any]:
     best = f"best: {display.number(y[i])}" + f" at T = {display.number(x[i])}" * searched
     ring = {"markersize": 12, "markerfacecolor": "none", "markeredgewidth": 2, "color": COLORS[1]}
     lines += ax.plot(x[i : i + 1], y[i : i + 1], "o", label=best, **ring)
-    finite = y[np.isfinite(y)]
-    if 0 < 10 * finite.min() < finite.max():
-        ax.set_yscale("log")
-    ax.set(xlabel="temperature T" if searched else "step", ylabel="loss")
-    if searched:
-        ax.set_xscale("log")
-    elif len(warmth):
-        twin = ax.twinx()
+    ax.set(xlabel="temperature T" if searched else "step", ylabel="loss", yscale=_scale(y))
+    ax.set_xscale(_scale(x) if searched else "linear")
+    if not searched:
+        ax.locator_params("x", integer=True)
+    twins = [ax.twinx()] if len(warmth) and not searched else []
+    for twin in twins:
         lines += twin.plot(x, warmth, "--", color=COLORS[2], linewidth=2, label="temperature")
-        twin.set(ylabel="temperature T (dashed)", yscale="log")
-    ax.legend(handles=lines)
+        twin.set(ylabel="temperature T (dashed)", yscale=_scale(warmth))
+    _legend(ax, lines, *twins)
     return lines
+
+
+def _scale(x: Floats) -> str:
+    """Choose the axis of some numbers; a logarithmic one of less than two decades has hardly a number."""
+    x = x[np.isfinite(x)]
+    return "log" if 0 < 100 * x.min(initial=math.inf) < x.max(initial=0) else "linear"

@@ -165,7 +165,7 @@ def legend_of(ax, count):
     assert frame.x0 <= box.x0 < box.x1 <= frame.x1
     assert box.y1 <= frame.y1
     curves = [line for each in ax.figure.axes for line in each.lines]
-    tops = [line.get_transform().transform(line.get_xydata())[:, 1].max() for line in curves]
+    tops = [np.nanmax(line.get_transform().transform(line.get_xydata())[:, 1]) for line in curves]
     assert max(tops) < box.y0, "above all lines"
     assert max(tops) - frame.y0 > 0.3 * frame.height, "lines have room too"
     return box
@@ -556,6 +556,30 @@ def test_a_search_for_one_temperature_is_drawn_by_temperature():
     assert sorted(losses.get_ydata()) == sorted(result.history["loss"])
     assert best.get_xdata()[0] == pytest.approx(new.temperature)
     assert (ax.get_xlabel(), ax.get_xscale()) == ("temperature T", "log")
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(
+    ("losses", "warmth", "scale"),
+    [
+        ([62.0, 55.0, 51.0, 48.0], [1.0, 0.8, 0.7, 0.6], "linear"),
+        ([48.0, 62.0, 55.0, 51.0], [0.6, 0.7, 0.8, 1.0], "linear"),
+        ([90.0, 1.0], [0.9, 0.01], "linear"),
+        ([900.0, 1.0, 2.0], [9.0, 0.05, 0.01], "log"),
+        ([0.0, np.nan, -1.0], [0.1, 0.2, 0.4], "linear"),
+    ],
+)
+def test_the_legend_of_losses_covers_none_and_ticks_are_plain(setting, losses, warmth, scale):
+    ax = drawn(lambda ax: plot.training({"loss": losses, "temperature": warmth}, ax), setting)
+    legend_of(ax, 3)
+    assert all(tick == int(tick) for tick in ax.get_xticks()), "there is no half of a step"
+    for each in ax.figure.axes:
+        assert each.get_yscale() == scale
+        (low, high), written = each.get_ylim(), each.get_yticklabels()
+        shown = [text.get_text() for text in written if low <= text.get_position()[1] <= high]
+        assert len(shown) >= 2
+        assert "times" not in "".join(shown)
+        assert ("10^" in "".join(shown)) == (scale == "log")
 
 
 @pytest.mark.parametrize("losses", [[], [np.nan], {"temperature": [1.0]}, [[1.0], [2.0]]])
