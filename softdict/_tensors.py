@@ -372,16 +372,18 @@ def _by_numpy(function: Callable[..., Any], shape: tuple[int, ...], *tensors: Te
     if not hasattr(torch, "Tensor"):
         return ask(*tensors)
 
-    def each(info: Any, places: Any, *given: Tensor) -> Any:
-        pairs = list(zip(given, places, strict=True))
-        rows = ([x if at is None else x.select(at, i) for x, at in pairs] for i in range(info.batch_size))
-        return torch.stack([apart(*row) for row in rows]), 0
-
     # A node of torch's own: inside of torch.func's transforms tensors show their numbers to no one else.
-    methods: Any = {"forward": ask, "vmap": each, "setup_context": lambda *_: None}
-    methods = {name: staticmethod(method) for name, method in methods.items()}
-    node: Any = type("Choice", (torch.autograd.Function,), methods)
-    apart = torch.compiler.disable(node.apply)  # it would compile its own idea of NumPy
+    class Choice(torch.autograd.Function):  # type: ignore[misc,name-defined]
+        forward = staticmethod(ask)
+        setup_context = staticmethod(lambda *_: None)
+
+        @staticmethod
+        def vmap(info: Any, places: Any, *given: Tensor) -> Any:
+            pairs = list(zip(given, places, strict=True))
+            rows = ([x if at is None else x.select(at, i) for x, at in pairs] for i in range(info.batch_size))
+            return torch.stack([apart(*row) for row in rows]), 0
+
+    apart = torch.compiler.disable(Choice.apply)  # it would compile its own idea of NumPy
     return apart(*tensors)
 
 
@@ -473,15 +475,11 @@ def _fused(
 
 def attached(value: Any, query: Tensor, back: Callable[[Any], Any]) -> Tensor:
     """Return a NumPy array as torch's tensor; `back` turns the gradient of it to that of the query."""
-
-    def forward(ctx: Any, query: Tensor) -> Tensor:
-        return like(value, query)
-
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        return like(back(host(g)), query, query.dtype)
-
     torch = library(query)
-    once = torch.autograd.function.once_differentiable(backward)
-    methods = {"forward": staticmethod(forward), "backward": staticmethod(once)}
-    node: Any = type("Blend", (torch.autograd.Function,), methods)
-    return node.apply(query)
+    once = torch.autograd.function.once_differentiable
+
+    class Blend(torch.autograd.Function):  # type: ignore[misc,name-defined]
+        forward = staticmethod(lambda ctx, query: like(value, query))
+        backward = staticmethod(once(lambda ctx, g: like(back(host(g)), query, query.dtype)))
+
+    return Blend.apply(query)

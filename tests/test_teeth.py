@@ -286,7 +286,7 @@ FAULTS = {
         "test_torch.py::test_the_fused_kernel_answers_where_it_means_the_same",
     ),
     "NumPy as torch compiles it": (
-        "_tensors.py", "torch.compiler.disable(node.apply)", "node.apply",
+        "_tensors.py", "torch.compiler.disable(Choice.apply)", "Choice.apply",
         "test_torch.py::test_what_torch_compiles_answers_the_same[{'top_k': 2}]",
     ),
     "an infinite score among tensors that leaves others": (
