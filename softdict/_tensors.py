@@ -104,15 +104,9 @@ def stand_ins(given: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
 
 def together(*given: Any) -> list[Any]:
     """Return arrays, of which the first is a tensor, as tensors of its library, in one dtype."""
-    xp: Any = library(given[0])
-    tensors = [
-        x
-        if x is None
-        else like(x, given[0])
-        if library(x) is None
-        else as_tensor(x, "a matrix or bias of the layer", xp)
-        for x in given
-    ]
+    xp = library(given[0])
+    tensors = [like(x, given[0]) if x is not None and library(x) is None else x for x in given]
+    tensors = [x if x is None else as_tensor(x, "a matrix or bias of the layer", xp) for x in tensors]
     dtype = _common(xp, tensors)
     return [x if x is None else _cast(x, dtype) for x in tensors]
 
