@@ -274,7 +274,7 @@ def _weights(xp: Any, q: Tensor, k: Tensor, seen: Any, bias: Any, settings: Any)
     seen = xp.ones_like(scores) > 0 if seen is None else xp.broadcast_to(seen, scores.shape)
     if (
         not within or alpha not in (None, 1) or getattr(similarity, "delta", 1) == 0
-        or settings.get("top_k") is not None or settings.get("min_score") is not None
+        or settings["top_k"] is not None or settings["min_score"] is not None
     ):  # fmt: skip
         given = [scores, q, k, seen, *([] if bias is None else [bias])]
         chosen = _by_numpy(functools.partial(_choice, settings), (*lead, n + 1), *given)
@@ -387,8 +387,8 @@ def _choice(settings: Any, scores: Any, q: Any, k: Any, seen: Any, bias: Any = N
     The silent entry comes last. A user's similarity takes tensors, so its scores are taken as they are.
     """
     similarity, rule, lead = settings["similarity"], as_weighting(settings["weighting"]), scores.shape[:-2]
-    usual = {"top_k": None, "min_score": None, **settings}
-    usual["weighting"] = rule if getattr(rule, "alpha", 1) != 1 else lambda z: 1.0 * (z != -math.inf)
+    rule = rule if getattr(rule, "alpha", 1) != 1 else lambda z: 1.0 * (z != -math.inf)
+    settings = {**settings, "weighting": rule}
     q, k = (np.broadcast_to(np.asarray(x, np.float64), (*lead, *x.shape[-2:])) for x in (q, k))
     bias = None if bias is None else np.broadcast_to(np.asarray(bias, np.float64), scores.shape)
     out = np.zeros((*lead, scores.shape[-2], scores.shape[-1] + 1), scores.dtype)
@@ -398,7 +398,7 @@ def _choice(settings: Any, scores: Any, q: Any, k: Any, seen: Any, bias: Any = N
             own = np.where(seen[at], own, -math.inf)
             infinite = own == math.inf
             own[infinite.any(axis=1, keepdims=True) & ~infinite] = -math.inf
-            found = weigh(own, None if bias is None else np.where(seen[at], bias[at], 0), usual)
+            found = weigh(own, None if bias is None else np.where(seen[at], bias[at], 0), settings)
             out[at] = np.column_stack([found.weights, found.null_weight])
     return out
 
@@ -422,7 +422,7 @@ def _fused(
 ) -> Any:  # fmt: skip
     """Return what scaled_dot_product_attention answers, where it means the same; else None."""
     rule, similarity, temperature = (settings[s] for s in ("weighting", "similarity", "temperature"))
-    extra = any(settings.get(name) is not None for name in ("top_k", "min_score", "null_score"))
+    extra = any(settings[name] is not None for name in ("top_k", "min_score", "null_score"))
     m, n = call.query.shape[-2], call.keys.shape[-2]
     if (
         not hasattr(torch, "Tensor") or v is ... or extra or similarity not in ("dot", "scaled_dot")
