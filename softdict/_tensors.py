@@ -442,9 +442,10 @@ def _fused(
             return None
     is_causal = where is None and bias is None and span is not None and not span[:, 0].any()
     is_causal = bool(is_causal and (span[:, 1] == np.arange(1, m + 1).clip(max=n)).all())
-    seen, empty = None if is_causal else _seen(torch, where, bias, span, q, n), None
+    seen = None if is_causal else _seen(torch, where, bias, span, q, n)
+    # These are NaN in the answer before torch 2.5, and in what goes back.
+    empty = None if seen is None else ~seen.any(-1, keepdim=True)
     if seen is not None:
-        empty = ~seen.any(-1, keepdim=True)  # NaN in the answer before torch 2.5, and in what goes back
         if bias is None:
             seen = seen | empty
         elif _told((torch.where(bias > -math.inf, bias, 0.0).abs() < limit).all()):
