@@ -42,11 +42,12 @@ def _axes(ax: Any, count: int, size: tuple[float, float], caller: str) -> list[A
         inches = count * size[0], size[1]
         return list(pyplot.subplots(1, count, figsize=inches, layout="constrained", squeeze=False)[1][0])
     axes = list(np.ravel(np.array(ax, dtype=object)))
-    if len(axes) != count or not all(hasattr(each, "imshow") for each in axes):
+    usable = all(hasattr(each, "imshow") for each in axes)
+    if len(axes) != count or not usable:
         wanted = (
             "the axes of a figure" if count == 1 else f"a sequence of {count} axes, one for each picture,"
         )
-        raise (ValueError if all(hasattr(each, "imshow") for each in axes) else TypeError)(
+        raise (ValueError if usable else TypeError)(
             f"ax is {brief(ax)}, but {wanted} or None was expected in {caller}. Make them with "
             f"matplotlib.pyplot.subplots(1, {count})."
         )
@@ -163,9 +164,8 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
 
     (ax,) = _axes(ax, 1, (6, 1.6 + 0.3 * len(rows)), "plot.lookup")
     bars = ax.barh(range(len(rows)), shares, color=colors)
-    for bar, color in zip(bars, colors, strict=True):
-        if color == "none":
-            bar.set(hatch="///", edgecolor=GRAY)
+    if look.null_weight > 0:
+        bars[-1].set(hatch="///", edgecolor=GRAY)
     silent = bool(look.null_weight > max((match.weight for match in best), default=0))
     if rows:
         bars[-1 if silent else 0].set(edgecolor=_ink(), linewidth=2)
@@ -684,7 +684,7 @@ def training(result: Any, ax: Any = None) -> list[Any]:
     lines: list[Any] = ax.plot(
         x, y, "o-" if searched else "-", color=COLORS[0], linewidth=2, markersize=4, label="loss"
     )
-    i = int(np.nanargmin(np.where(np.isfinite(y), y, math.inf)))
+    i = int(np.argmin(np.where(np.isfinite(y), y, math.inf)))
     best = f"best: {display.number(y[i])}" + f" at T = {display.number(x[i])}" * searched
     ring = {"markersize": 12, "markerfacecolor": "none", "markeredgewidth": 2, "color": COLORS[1]}
     lines += ax.plot(x[i : i + 1], y[i : i + 1], "o", label=best, **ring)
