@@ -342,7 +342,7 @@ def highlighter(
     rests on 1.75 of 2 entries
     """
     n = len(keys) if count is None else count
-    shown = list(order[: len(order) if len(order) == limit + 1 else limit])
+    shown = order[: own_lines(len(order), limit)]
     rows = [(label(keys[j], 60), values, number(scores[j]), float(weights[j]), j) for j in shown]
     if null_weight > 0:
         rows.append(("(nothing matches)", None, "", null_weight, -1))
@@ -385,6 +385,11 @@ def highlighter(
     lines += [paint(line, BOLD, color) for line in side_by_side(hard, soft, width)]
     lines += wrap(resting(effective, n, hint), width)
     return "\n".join(line if "\x1b" in line else clip(line, width) for line in lines)
+
+
+def own_lines(count: int, limit: int) -> int:
+    """Return how many get a line of their own: "1 more" would take the line of that one."""
+    return count if count <= limit + 1 else limit
 
 
 def counted(n: int, more: str = "") -> str:
@@ -537,7 +542,7 @@ def matrix(
     m, n = weights.shape
     null = np.zeros(m) if null_weight is None else np.asarray(null_weight)
     queries = list(queries)
-    rows = list(range(m if m <= limit + 1 else limit))
+    rows = range(own_lines(m, limit))
     name_width, key_width = (30, 16) if as_html else (max(6, width // 4), 8)
     dots: list[Cell] = [("...", 0)]
 
@@ -560,7 +565,7 @@ def matrix(
 
     middle: list[list[Cell]] = []
     room = width - names_width - sum(2 + size(c) for c in right)
-    for j in range(n if n <= limit + 1 else limit):
+    for j in range(own_lines(n, limit)):
         new = shares(label(keys[j], key_width), weights[:, j])
         taken = sum(2 + size(c) for c in [*middle, new, *[others] * (j < n - 1)])
         if taken > room and not as_html:

@@ -154,7 +154,7 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     n = len(_one(look, "plot.lookup").keys)
     limit = check_count("limit", limit, "in plot.lookup. It is how many bars to draw")
     best = look.top(n)
-    shown = best[: limit if len(best) > limit + 1 else limit + 1]
+    shown = best[: display.own_lines(len(best), limit)]
     rows = [(_text(match.key), match.weight, COLORS[0]) for match in shown]
     if rest := best[len(shown) :]:
         rows.append((f"{len(rest)} more", math.fsum(match.weight for match in rest), GRAY))
@@ -249,7 +249,7 @@ def temperature(sd: Any, query: Any, ax: Any = None, *, limit: int = 6) -> list[
     (ax,) = _axes(ax, 1, (6.4, 4.2 + 0.1 * min(limit, n)), "plot.temperature")
     place = {key: j for j, key in enumerate(look.keys)}
     rows = [place[match.key] for match in best]
-    shown = rows[: limit if len(rows) > limit + 1 else limit + 1]
+    shown = rows[: display.own_lines(len(rows), limit)]
     letters = min(24, int(ax.get_window_extent().width / ax.figure.dpi * 5.5))
     curves = [
         (_text(look.keys[j], letters), weights[:, j], COLORS[i % len(COLORS)]) for i, j in enumerate(shown)
