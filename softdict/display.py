@@ -20,6 +20,9 @@ import numpy as np
 
 BOLD, DIM, INK = "1", "2", "33"
 
+#: What the silent entry is called where its share is told.
+NOTHING = "(nothing matches)"
+
 #: How columns of HTML look: text, and bars in a color that can be seen on white and on black.
 COLUMNS = {"t": "text-align:left", "b": "text-align:left;color:#b87000"}
 
@@ -345,13 +348,15 @@ def highlighter(
     shown = order[: own_lines(len(order), limit)]
     rows = [(label(keys[j], 60), values, number(scores[j]), float(weights[j]), j) for j in shown]
     if null_weight > 0:
-        rows.append(("(nothing matches)", None, "", null_weight, -1))
+        rows.append((NOTHING, None, "", null_weight, -1))
 
     # Who chose an end of the dial needs no other T, and neither does a question that nothing answers.
     null_wins = null_weight > max((float(weights[j]) for j in order[:1]), default=0.0)
     hint = 0 < temperature < math.inf and not null_wins
-    hard = "(nothing matches)" if null_wins else hard
-    hard, soft = (hard, soft) if len(order) or null_wins else ("(no entry)", "(no entry)")
+    if null_wins:
+        hard = NOTHING
+    elif not len(order):
+        hard = soft = "(no entry)"
     notes, rest, out = [], order[len(shown) :], n - len(order)
     if len(rest):
         share = percent(_sum(np.asarray(weights)[np.asarray(rest)]))

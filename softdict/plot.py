@@ -159,7 +159,7 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     if rest := best[len(shown) :]:
         rows.append((f"{len(rest)} more", math.fsum(match.weight for match in rest), GRAY))
     if look.null_weight > 0:
-        rows.append(("(nothing matches)", float(look.null_weight), "none"))
+        rows.append((display.NOTHING, float(look.null_weight), "none"))
     names, shares, colors = zip(*rows, strict=True) if rows else ((), (), ())
 
     (ax,) = _axes(ax, 1, (6, 1.6 + 0.3 * len(rows)), "plot.lookup")
@@ -173,7 +173,7 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     ax.set_yticks(range(len(rows)), names)
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.2 * max(shares, default=1) or 1))
     ax.set_title(f"{_text(look.queries, 40)} asks {display.counted(n)}", wrap=True)
-    hard = "(nothing matches)" if silent else best[0].value if best else None
+    hard = display.NOTHING if silent else best[0].value if best else None
     rests = display.resting(float(look.effective), n, not silent)
     answers = [*display.side_by_side(hard, look.value, 70), rests]
     said = f"share of the answer (hard winner outlined{': nothing' * silent})"
@@ -257,7 +257,7 @@ def temperature(sd: Any, query: Any, ax: Any = None, *, limit: int = 6) -> list[
     if rest := rows[len(shown) :]:
         curves.append((f"{len(rest)} more, together", weights[:, rest].sum(axis=1), GRAY))
     if any(each.null_weight > 0 for each in looks):
-        curves.append(("(nothing matches)", np.array([each.null_weight for each in looks]), _ink()))
+        curves.append((display.NOTHING, np.array([each.null_weight for each in looks]), _ink()))
 
     lines = [
         ax.plot(x, y, style, color=color, label=name, linewidth=2, markevery=[0, -1], marker="o")[0]
