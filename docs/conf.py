@@ -12,17 +12,12 @@ version = release = __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "**.ipynb"]
 default_role = "code"
-nitpicky = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "softdict"
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
-html_theme_options = {
-    "show_prev_next": True,
-    "navigation_with_keys": True,
-    "secondary_sidebar_items": ["page-toc"],
-}
+html_theme_options = {"navigation_with_keys": True, "secondary_sidebar_items": ["page-toc"]}
 html_sidebars = {"index": []}
 
 myst_enable_extensions = ["dollarmath"]
