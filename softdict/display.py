@@ -350,13 +350,12 @@ def highlighter(
     if null_weight > 0:
         rows.append((NOTHING, None, "", null_weight, -1))
 
-    # Who chose an end of the dial needs no other T, and neither does a question that nothing answers.
     null_wins = null_weight > max((float(weights[j]) for j in order[:1]), default=0.0)
-    hint = 0 < temperature < math.inf and not null_wins
     if null_wins:
         hard = NOTHING
     elif not len(order):
         hard = soft = "(no entry)"
+    rests = resting(effective, n, temperature, null_wins)
     notes, rest, out = [], order[len(shown) :], n - len(order)
     if len(rest):
         share = percent(_sum(np.asarray(weights)[np.asarray(rest)]))
@@ -372,7 +371,7 @@ def highlighter(
             table.append(
                 [(key, weight), *value, *((text, 0) for text in (score, percent(weight), ink(weight, 12)))]
             )
-        answers = [*side_by_side(hard, soft, 120), resting(effective, n, hint)]
+        answers = [*side_by_side(hard, soft, 120), rests]
         return markup(
             f"{label(query, 120)} {ask}",
             table if rows else [],
@@ -388,7 +387,7 @@ def highlighter(
     lines += _rows(rows, width, color) if rows else []
     lines += notes
     lines += [paint(line, BOLD, color) for line in side_by_side(hard, soft, width)]
-    lines += wrap(resting(effective, n, hint), width)
+    lines += wrap(rests, width)
     return "\n".join(line if "\x1b" in line else clip(line, width) for line in lines)
 
 
@@ -445,10 +444,11 @@ def side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
     return [f"hard: {left}   soft: {right}"]
 
 
-def resting(effective: float, n: int, hint: bool = True) -> str:
+def resting(effective: float, n: int, temperature: float, null_wins: bool) -> str:
     """Say on how many entries an answer rests, and what to do where that is too many or one."""
     said = f"rests on {number(effective)} of {counted(n)}"
-    if n < 8 or not effective or not hint:
+    # Who chose an end of the dial needs no other T, and neither does a question that nothing answers.
+    if n < 8 or not effective or null_wins or not 0 < temperature < math.inf:
         return said
     if effective > n / 2:
         return f"{said}: over half of them; calibrate() finds a sharper temperature"

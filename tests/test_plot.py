@@ -276,6 +276,16 @@ def test_the_bar_of_what_a_hard_lookup_finds_is_outlined(numbers_dict, null_scor
     assert [bar.get_linewidth() == 2 for bar in bars] == [True], "nothing to be seen, so nothing is found"
 
 
+@pytest.mark.parametrize("temperature", [0, 0.01, 100, np.inf])
+def test_advice_is_that_of_the_print(temperature, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    ax, why = axes(), SoftDict({i: float(i) for i in range(10)}, temperature=temperature).lookup(3)
+    plot.lookup(why, ax)
+    advice = ax.get_xlabel().split("\n")[-1]
+    assert advice == repr(why).split("\n")[-1]
+    assert ("calibrate()" in advice) == (0 < temperature < np.inf)
+
+
 def test_a_lookup_that_reached_nothing_is_empty(numbers_dict):
     ax = axes()
     assert plot.lookup(numbers_dict.lookup(0.9, where=np.zeros(3, bool)), ax) == []
