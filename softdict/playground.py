@@ -101,7 +101,8 @@ def play(sd: SoftDict | None, path: Any, queries: Iterable[Any] = ()) -> None:
     if len(page) > LARGEST:
         raise ValueError(
             f"the page would have {len(page):,} bytes, but at most {LARGEST:,} were expected in play, so "
-            "that it opens anywhere. Hand in fewer entries or queries, or vectors of fewer numbers."
+            "that it opens anywhere. Hand in fewer entries or queries, on the command line an index of fewer "
+            "or shorter files, or narrower vectors, such as those of CharNgrams(d=512)."
         )
     Path(path).write_bytes(page)
 

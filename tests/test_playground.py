@@ -292,16 +292,47 @@ def test_the_command_writes_the_page(tmp_path, capsys):
     assert main(["play", str(page), "--load", str(saved), "--query", "cats"]) == 0
     assert data_of(page)["sets"]["yours"]["queries"][0]["name"] == "cats"
     assert capsys.readouterr() == ("", "")
+    given = tmp_path / "given.npz"
+    SoftDict({"cat": 1.0}, encoder=lambda texts: [[len(text)] for text in texts]).save(given)
     for wrong, words in (
         ([str(tmp_path / "none" / "page.html")], "cannot write"),
         ([str(page), "--load", str(tmp_path / "none.npz")], "cannot read"),
         ([str(page), "--load", str(page)], "npz"),
+        ([str(page), "--load", str(given)], "play(SoftDict.load(...), "),
         ([], "OUT.html"),
     ):
         assert main(["play", *wrong]) == 2
         said = capsys.readouterr().err
         assert words in said
         assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoder", ["ngram", "tfidf"])
+def test_the_command_shows_an_index_that_was_saved(tmp_path, capsys, encoder):
+    pytest.importorskip("sklearn" if encoder == "tfidf" else "numpy")
+    texts, index, page = tmp_path / "pets.md", tmp_path / "index.npz", tmp_path / "page.html"
+    texts.write_text("The dog barks.\n\n# Cats\n\nA cat purrs.\n\nNo cat swims.\n", encoding="utf-8")
+    question = ["ask", "which cat swims?", "--json", "--temperature", "0.05"]
+    assert main([*question, str(texts), "--encoder", encoder, "--save", str(index)]) == 0
+    answer = json.loads(capsys.readouterr().out)["entries"]
+    assert main(["play", str(page), "--load", str(index), "--query", question[1]]) == 0
+    yours = data_of(page)["sets"]["yours"]
+    assert yours["names"] == ["pets.md:1", "Cats pets.md:5", "Cats pets.md:7"]
+    assert (yours["similarity"], yours["temperature"]) == ("cosine", 0.05)
+    keys, query = array(yours["keys"]), array(yours["queries"][0]["key"])
+    cosines = keys @ query / np.linalg.norm(keys, axis=1) / np.linalg.norm(query)
+    page_says = dict(zip(yours["values"], cosines, strict=True))
+    assert page_says == pytest.approx({entry["value"]: entry["score"] for entry in answer}, rel=1e-5)
+
+
+def test_an_index_that_is_too_large_for_a_page(tmp_path, capsys):
+    index = tmp_path / "index.npz"
+    assert main(["ask", "what is a lambda?", "--save", str(index)]) == 0
+    capsys.readouterr()
+    assert main(["play", str(tmp_path / "page.html"), "--load", str(index)]) == 2
+    said = capsys.readouterr().err
+    assert "400,000" in said
+    assert "an index of fewer or shorter files" in said
 
 
 # ---- in a browser ----------------------------------------------------------------------------------
