@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from softdict import InverseDistance, SoftDict, attention_weights, play
-from softdict.cli import main
+from softdict.cli import help_topics, main
 from softdict.encoders import CharNgrams
-from softdict.playground import SIMILARITIES, STORY
+from softdict.playground import SIMILARITIES, STORY, numbers
 
 DATA = files("softdict").joinpath("data")
 ARITHMETIC = DATA.joinpath("playground.js").read_text(encoding="utf-8")
@@ -138,8 +138,8 @@ def differences(found: list[Any]) -> list[str]:
     assert len(found) == len(WANTED)
     wrong = []
     for case, got, want in zip(CASES, found, WANTED, strict=True):
-        for name, numbers in want.items():
-            page, library = np.array(got[name], float), np.array(numbers, float)  # null would be NaN
+        for name, wanted in want.items():
+            page, library = np.array(got[name], float), np.array(wanted, float)  # null would be NaN
             if page.shape != library.shape or not np.allclose(page, library, rtol=NEAR, atol=NEAR):
                 wrong.append(f"{name} of {case}: {page} in place of {library}")
     return wrong
@@ -209,8 +209,69 @@ def test_numbers_are_kept_to_the_last_bit(tmp_path):
     assert (yours["temperature"], yours["names"], yours["codes"]) == ("Infinity", ["a", "b"], ["'a'", "'b'"])
 
 
-def array(packed: dict[str, Any]) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(packed["bytes"]), f"<{packed['kind']}").reshape(packed["shape"])
+def array(packed: Any) -> np.ndarray:
+    if isinstance(packed, list):
+        return np.array([array(row) for row in packed])
+
+    def part(name: str, kind: str) -> np.ndarray:
+        return np.frombuffer(base64.b64decode(packed[name]), kind)
+
+    numbers, places = part("numbers", f"<{packed['kind']}"), part("places", "u1")
+    flat = np.zeros(np.prod(packed["shape"], dtype=int))
+    some = np.unpackbits(part("bits", "u1"), count=flat.size).astype(bool)
+    flat[some] = numbers[places] if len(places) else numbers
+    return flat.reshape(packed["shape"])
+
+
+def arrays() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    texts = ["the cat and the dog and the cat", "", "a", "trains " * 300]
+    return [
+        CharNgrams()(texts),
+        rng.normal(size=(5, 40)) * (rng.random((5, 40)) < 0.2),
+        rng.integers(-1, 2, size=(9, 33)) * -0.0,
+        rng.choice([0.0, -0.0, 0.1, 1e-300], size=(3, 50)),
+        np.arange(300.0).repeat(9).reshape(10, -1),  # more than a byte can tell
+        rng.choice([0.5, 3.0], size=(4, 2, 8)),
+        rng.normal(size=77).astype(np.float32),
+        np.zeros((4, 0)),
+        np.array([2.5]),
+    ]
+
+
+@needs_node
+def test_the_page_reads_numbers_to_the_last_bit():
+    unpack = re.search(r"^const bytes = .*?^}$", DATA.joinpath("panels.js").read_text("utf-8"), re.S | re.M)
+    packed = [numbers(x) for x in arrays()]
+    program = f"""{unpack[0]}
+    const given = JSON.parse(require("fs").readFileSync(0));
+    const hex = (x) => Buffer.from(new Float64Array(unpack(x).flat()).buffer).toString("hex");
+    console.log(JSON.stringify(given.map(hex)));"""
+    done = subprocess.run(
+        ["node", "-e", program],
+        input=json.dumps(packed),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [x.astype("<f8").tobytes().hex() for x in arrays()]
+    assert [array(x).tobytes() for x in packed] == [
+        x.reshape(len(x), -1).astype(float).tobytes() for x in arrays()
+    ]
+
+
+def test_a_hundred_paragraphs_fit(tmp_path):
+    topics = [entry.text for entry in help_topics()]
+    texts = [text for text in topics if 250 < len(text) < 450][:100]
+    sd = SoftDict(zip(texts, texts, strict=True), encoder=CharNgrams(), similarity="cosine", temperature=0.05)
+    assert len(sd) == 100
+    play(sd, tmp_path / "page.html", queries=["how do I write an anonymous function?"] * 9)
+    assert (tmp_path / "page.html").stat().st_size < 400_000
+    yours = data_of(tmp_path / "page.html")["sets"]["yours"]
+    assert (array(yours["keys"]) == sd.key_vectors[:, (sd.key_vectors != 0).any(axis=0)]).all()
+    points = np.random.default_rng(0).normal(size=(3000, 2))  # whole: a row of its own takes more room
+    play(SoftDict.from_arrays(points, np.zeros(3000)), tmp_path / "page.html")
 
 
 def test_coordinates_that_are_zero_everywhere_take_no_room(tmp_path):
@@ -274,7 +335,7 @@ def test_no_text_ends_the_script(tmp_path):
         (SoftDict({1: 2.0}), [[1, 2]], ValueError, ["[1, 2]", "one by one"]),
         (SoftDict({1: 2.0}), ["cat"], KeyError, ["cat"]),
         (SoftDict.from_arrays(np.random.default_rng(0).normal(size=(900, 90)), np.zeros(900)), [], ValueError,
-         ["bytes", "400,000", "fewer"]),
+         ["bytes", "400,000", "fewer", "CharNgrams(d=512)"]),
     ],
 )  # fmt: skip
 def test_what_is_refused(tmp_path, sd, queries, error, words):

@@ -5,12 +5,18 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 
 // ---- what Python wrote -----------------------------------------------------------------------------
 
-function unpack({ shape, kind, bytes }) {
-  const raw = Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0));
-  const flat = Array.from(new (kind === "f4" ? Float32Array : Float64Array)(raw.buffer));
-  if (shape.length < 2) return flat;
-  const d = shape.slice(1).reduce((product, size) => product * size, 1);
-  return Array.from({ length: shape[0] }, (_, i) => flat.slice(i * d, (i + 1) * d));
+const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+
+// An array, whole or as a list of rows. What has no bit is 0; the others come one by one, or as places among a few.
+function unpack(packed) {
+  if (Array.isArray(packed)) return packed.map(unpack);
+  const { shape, kind, bits, numbers, places } = packed, some = bytes(bits), which = bytes(places);
+  const found = new (kind === "f4" ? Float32Array : Float64Array)(bytes(numbers).buffer);
+  const [n, ...inner] = shape, d = inner.reduce((product, size) => product * size, 1);
+  let at = 0;
+  const next = () => found[which.length ? which[at++] : at++];
+  const flat = Array.from({ length: n * d }, (_, i) => (some[i >> 3] & (128 >> (i % 8)) ? next() : 0));
+  return inner.length ? Array.from({ length: n }, (_, i) => flat.slice(i * d, (i + 1) * d)) : flat;
 }
 
 function load(name) {
