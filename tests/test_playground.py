@@ -528,14 +528,18 @@ def test_the_dial_has_two_end_stops(opened, panel):
 
 def for_all(page: Any, panel: str) -> None:
     """Compare what a panel with a dial shows with what its Python returns."""
-    where = {
-        "dict": ".answer:has(#dict-soft)",
-        "plane": ".bars",
-        "highlighter": ".texts",
-        "head": ".sentence",
-    }
-    shown = data(page, f"#{panel} {where[panel]}")
+    where = {"dict": ".answer:has(#dict-soft)", "plane": ".bars", "head": ".sentence"}
+    shown = texts(page) if panel == "highlighter" else data(page, f"#{panel} {where[panel]}")
     same(shown[0] if panel == "dict" else shown, reproduced(page, panel))
+
+
+def texts(page: Any) -> Any:
+    """Return the shares of the texts as they are stored, where the page shows them best first."""
+    shown = data(page, "#highlighter .texts")
+    assert (np.diff(shown) <= 0).all()
+    stored = np.empty(len(shown))
+    stored[[int(x.get_attribute("value")) - 1 for x in page.locator(".texts li").all()]] = shown
+    return stored
 
 
 @pytest.mark.browser
@@ -634,7 +638,7 @@ def test_keys_of_every_kind(opened, labels, d):
     questions = page.get_by_label("The question")
     for i in range(5):
         questions.select_option(index=i)
-        same(data(page, "#highlighter .texts"), reproduced(page, "highlighter", sd))
+        same(texts(page), reproduced(page, "highlighter", sd))
     names = page.locator("#dict tbody th").all_text_contents()
     page.get_by_label("Ask for").fill(names[2] if d == 20 or labels else str(keys[2].tolist()))
     assert page.locator("#dict .answer").first.inner_text().splitlines()[-1] == "3"
@@ -749,11 +753,34 @@ def test_highlighter_inks_every_question(opened):
     for i in range(count):
         questions.select_option(index=i)
         for_all(page, "highlighter")
-        shares = data(page, "#highlighter .texts")
         inks = [
             x.evaluate("x => getComputedStyle(x).backgroundColor") for x in page.locator(".texts li").all()
         ]
-        assert inks[shares.argmax()] != inks[shares.argmin()]
+        assert inks[0] != inks[-1]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_best_of_many_texts_is_in_sight_and_a_cut_is_seen(opened, width):
+    names = [f"note {i}" for i in range(30)] + ["the cat", "a dog"]
+    sd = SoftDict(zip(names, names, strict=True), encoder=CharNgrams(), similarity="cosine", temperature=0.05)
+    page = opened(sd, queries=["cats", "dogs"], width=width)
+    reveal(page, "dict")
+    reveal(page, "highlighter")
+    box = page.locator(".texts")
+    for question, best in (("cats", "the cat"), ("dogs", "a dog")):
+        box.evaluate("x => x.scrollTo(0, 500)")
+        page.get_by_label("The question").select_option(question)
+        assert box.evaluate("x => x.scrollTop") == 0
+        assert box.locator(".head span").first.inner_text() == best
+    turn(page, "highlighter", 0, 90, 150)
+    assert box.locator(".head span").first.inner_text() == best  # a dial moves no text
+    for long in (box, page.locator("#dict .scroll")):
+        assert long.evaluate("x => x.scrollHeight > x.clientHeight")
+        fade = long.evaluate(
+            "x => [getComputedStyle(x, '::after')].map((s) => s.position + s.backgroundImage)"
+        )
+        assert fade[0].startswith("stickylinear-gradient")
 
 
 @pytest.mark.browser
@@ -851,7 +878,7 @@ def test_hostile_text_stays_text(opened):
     page.get_by_label("Ask for").fill("__proto__")
     shown = dict(json.loads(page.locator("#dict-soft").get_attribute("value")))
     assert shown == pytest.approx(reproduced(page, "dict", sd.copy()), abs=NEAR)
-    same(data(page, "#highlighter .texts"), reproduced(page, "highlighter", sd))
+    same(texts(page), reproduced(page, "highlighter", sd))
 
 
 @pytest.mark.browser

@@ -478,8 +478,8 @@ function planePanel() {
 // ---- Highlighter -----------------------------------------------------------------------------------
 
 function highlighterPanel() {
-  let set, query;
-  const asking = el("div"), texts = el("ol", { class: "texts", tabindex: 0, "aria-label": "Texts" });
+  let set, query, items;
+  const asking = el("div"), texts = el("ol", { class: "texts", tabindex: 0, "aria-label": "Texts, best first" });
   const said = el("p", { class: "quiet" }), out = python("highlighter");
   const knob = dial(update);
   const { first, control } = sets("notes", begin);
@@ -498,19 +498,25 @@ function highlighterPanel() {
   function begin(chosen) {
     set = chosen;
     const all = options(set);
-    query = all[0];
-    asking.replaceChildren(choice("The question", all.map((x, i) => [String(i), x.name]), "0", (i) => { query = all[i]; update(); }));
-    texts.replaceChildren(...set.entries.map((entry) => el("li", { class: "inked" },
+    asking.replaceChildren(choice("The question", all.map((x, i) => [String(i), x.name]), "0", (i) => ask(all[i])));
+    items = set.entries.map((entry, j) => el("li", { class: "inked", value: j + 1 },
       el("div", { class: "head" }, el("span", {}, title(entry)), el("data")),
-      el("p", {}, typeof entry.value === "string" ? entry.value : [entry.value].flat().map(number).join(", ")))));
+      el("p", {}, typeof entry.value === "string" ? entry.value : [entry.value].flat().map(number).join(", "))));
     knob.start(set.temperature);
+    ask(all[0]);
+  }
+  function ask(asked) { // the order is that of the scores, which no temperature changes: nothing jumps while the dial is turned
+    query = asked;
+    const scores = scored(set, query), order = items.map((_, j) => j).sort((i, j) => scores[j] - scores[i]);
+    texts.replaceChildren(...order.map((j) => items[j]));
+    texts.scrollTop = 0;
     update();
   }
   function update() {
     const scores = scored(set, query), T = knob.temperature;
     const { weights, nullWeight } = weigh(scores, T, { nullScore: set.null_score });
     weights.forEach((share, j) => {
-      const li = texts.children[j], figure = li.querySelector("data");
+      const li = items[j], figure = li.querySelector("data");
       li.style.setProperty("--share", share);
       li.firstChild.classList.toggle("loud", share > 0.2);
       figure.value = JSON.stringify(share);
