@@ -63,8 +63,8 @@ def play(sd: SoftDict | None, path: Any, queries: Iterable[Any] = ()) -> None:
     Raises
     ------
     TypeError, ValueError, KeyError
-        For what is no SoftDict, is empty or has other settings; for queries that `sd` refuses, or that are
-        batches; for a page of over 400 kB.
+        For what is no SoftDict, is empty or has other settings; for queries that `sd` refuses, that are
+        batches, or one text in place of a list; for a page of over 400 kB.
     OSError
         As `open` does.
 
@@ -90,6 +90,11 @@ def play(sd: SoftDict | None, path: Any, queries: Iterable[Any] = ()) -> None:
     ValueError: top_k is 1, but None was expected in play, whose page weighs by softmax alone. ...
     >>> folder.cleanup()
     """
+    if isinstance(queries, str):  # whose letters are texts too
+        raise TypeError(
+            f"queries is {brief(queries)}, one text, but a list of queries was expected in play. Put it "
+            f"into a list: queries=[{brief(queries)}]."
+        )
     queries = list(queries)
     if sd is None and queries:
         raise ValueError(

@@ -334,6 +334,8 @@ def test_no_text_ends_the_script(tmp_path):
         (SoftDict({1: 2.0}, similarity=InverseDistance(1.0)), [], ValueError, ["InverseDistance"]),
         (SoftDict({1: 2.0}), [[1, 2]], ValueError, ["[1, 2]", "one by one"]),
         (SoftDict({1: 2.0}), ["cat"], KeyError, ["cat"]),
+        (SoftDict({"cat": 1.0}, encoder=CharNgrams()), "my roses need cutting", TypeError,
+         ["queries is 'my roses need cutting', one text", "queries=['my roses need cutting']"]),
         (SoftDict.from_arrays(np.random.default_rng(0).normal(size=(900, 90)), np.zeros(900)), [], ValueError,
          ["bytes", "400,000", "fewer", "CharNgrams(d=512)"]),
     ],
