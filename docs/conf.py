@@ -10,7 +10,7 @@ copyright = "The softdict developers"  # as Sphinx names it
 version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "**.ipynb"]
 default_role = "code"
 nitpicky = False
 

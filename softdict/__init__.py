@@ -1,4 +1,16 @@
-"""Attention is a soft dictionary lookup."""
+"""Attention is a soft dictionary lookup.
+
+`SoftDict` is a dict that understands "close to": ``sd[query]`` blends, ``sd.lookup(query)`` says why,
+``sd.hard`` is the plain dict. `soft_lookup` is the same over arrays, `attention` and `SelfAttention` in the
+words of the Transformer, `fit`, `fit_temperature` and `fit_attention` learn, `play` writes the playground.
+
+Beside them: `softdict.encoders` (texts and objects to vectors), `softdict.plot`, `softdict.estimators`
+(scikit-learn) and `softdict.dask`. ``python -m softdict`` gives a tour.
+
+>>> from softdict import SoftDict
+>>> SoftDict({0: 10.0, 1: 20.0, 2: 40.0}, temperature=0.1)[0.9]
+19.869...
+"""
 
 from softdict.blend import Partial, lookup_weights, soft_lookup
 from softdict.gradients import check_vjp, soft_lookup_vjp

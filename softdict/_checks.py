@@ -470,6 +470,16 @@ def unreached(query: Any, reached: Any, single: bool) -> str:
     )
 
 
+def check_attribute(own: Any, kind: type, name: str, known: tuple[str, ...]) -> None:
+    """Refuse to set an attribute that a class does not have: a misspelt setting would change nothing."""
+    if type(own) is kind and not (name.startswith("_") or name in known or hasattr(kind, name)):
+        settings = [each for each, x in vars(kind).items() if isinstance(x, property) and x.fset]
+        raise AttributeError(
+            f"{name!r} is no attribute of a {kind.__name__}, but one of {', '.join([*settings, *known])} was "
+            f"expected. Check the spelling{'; T is temperature' * (name == 'T')}. Subclasses may have more."
+        )
+
+
 def filled(value: Any, reached: Any, default: Any) -> Any:
     """Return the answers of a batch, with `default` for those that have none."""
     if isinstance(value, list):
@@ -506,7 +516,7 @@ def check_settings(named: dict[str, Callable[[Any], Any]], settings: dict[str, A
         elif name not in _NUMBERS:
             raise TypeError(
                 f"{name!r} is no setting, but one of {', '.join([*named, *_NUMBERS])} was expected. "
-                "Check the spelling."
+                f"Check the spelling{'; T is temperature' * (name == 'T')}."
             )
         elif value is not None or name == "temperature":
             valid, expected, hint = _NUMBERS[name]

@@ -347,6 +347,11 @@ def highlighter(
     if null_weight > 0:
         rows.append(("(nothing matches)", None, "", null_weight, -1))
 
+    # Who chose an end of the dial needs no other T, and neither does a question that nothing answers.
+    null_wins = null_weight > max((float(weights[j]) for j in order[:1]), default=0.0)
+    hint = 0 < temperature < math.inf and not null_wins
+    hard = "(nothing matches)" if null_wins else hard
+    hard, soft = (hard, soft) if len(order) or null_wins else ("(no entry)", "(no entry)")
     notes, rest, out = [], order[len(shown) :], n - len(order)
     if len(rest):
         share = percent(_sum(np.asarray(weights)[np.asarray(rest)]))
@@ -362,7 +367,7 @@ def highlighter(
             table.append(
                 [(key, weight), *value, *((text, 0) for text in (score, percent(weight), ink(weight, 12)))]
             )
-        answers = [*side_by_side(hard, soft, 120), resting(effective, n)]
+        answers = [*side_by_side(hard, soft, 120), resting(effective, n, hint)]
         return markup(
             f"{label(query, 120)} {ask}",
             table if rows else [],
@@ -378,7 +383,7 @@ def highlighter(
     lines += _rows(rows, width, color) if rows else []
     lines += notes
     lines += [paint(line, BOLD, color) for line in side_by_side(hard, soft, width)]
-    lines += wrap(resting(effective, n), width)
+    lines += wrap(resting(effective, n, hint), width)
     return "\n".join(line if "\x1b" in line else clip(line, width) for line in lines)
 
 
@@ -430,15 +435,15 @@ def side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
     return [f"hard: {left}   soft: {right}"]
 
 
-def resting(effective: float, n: int) -> str:
+def resting(effective: float, n: int, hint: bool = True) -> str:
     """Say on how many entries an answer rests, and what to do where that is too many or one."""
     said = f"rests on {number(effective)} of {counted(n)}"
-    if n < 8 or not effective:
+    if n < 8 or not effective or not hint:
         return said
     if effective > n / 2:
-        return f"{said}: over half of them; `calibrate` finds a sharper temperature"
+        return f"{said}: over half of them; calibrate() finds a sharper temperature"
     if effective < 1.01:
-        return f"{said}: on one alone; `calibrate` finds a softer temperature"
+        return f"{said}: on one alone; calibrate() finds a softer temperature"
     return said
 
 

@@ -34,8 +34,14 @@ from softdict._checks import (
 )
 from softdict._store import Entries, Store
 
+#: What `help` shows; the rest is between modules.
+__all__ = ["CharNgrams", "OneHot", "as_encoder"]
+
 #: How many objects an encoder is given at a time.
 BATCH = 256
+
+#: What messages name as an encoder, in the words of Python.
+SPELLING = "softdict.encoders.CharNgrams()"
 
 
 class OneHot:
@@ -95,6 +101,9 @@ class CharNgrams:
 
     Texts that share spelling are alike, whatever they mean. The hash is CRC-32, so every process
     gives the same vectors.
+
+    Vectors have length 1 and point to one side, so scores lie close together: ask with
+    ``similarity="cosine", temperature=0.05`` or so.
 
     **Equivalent to:** ``v[crc32(gram) % d] += 1`` for the n-grams of each lower-case word between
     two spaces, then ``v / np.linalg.norm(v)``
@@ -159,6 +168,13 @@ class CharNgrams:
     def _buckets(self, word: str) -> Array:
         grams = [word[i : i + n] for n in self.sizes for i in range(max(1, len(word) - n + 1))]
         return np.array([crc32(gram.encode("utf-8", "surrogatepass")) % self.d for gram in grams])
+
+
+def check(*given: Any) -> None:
+    """Complain at once about what is no encoder; None is nothing to complain about."""
+    for encoder in given:
+        if encoder is not None:
+            as_encoder(encoder)
 
 
 def as_encoder(encoder: Any, rows: bool = True) -> Callable[..., Array]:
@@ -361,7 +377,10 @@ def _encode(store: Store, encoder: Any, names: list[Any]) -> Array:
     if not names:
         return store.keys[:0]
     if encoder is None:
-        raise KeyError(f"{brief(names[0])} names no entry, and there is no encoder to turn it into a vector")
+        raise KeyError(
+            f"{brief(names[0])} names no entry, and there is no encoder to turn it into a vector; pass "
+            f"encoder=, for texts {SPELLING}"
+        )
     array = as_encoder(encoder)(names, store.dtype)
     within(array, largest(array), "the encoded key", lambda row: brief(names[row]))
     check_key_shape(store, names[0], array.shape[1:])
@@ -432,9 +451,9 @@ def read_keys(store: Store, encoder: Any, keys: list[Any]) -> Keys:
     if bad:
         wrong = keys[names.index(bad[0])]
         raise TypeError(
-            f"the key is {brief(wrong)}, but a name that is stored, that the encoder can encode, or (without "
-            "one) a number or vector was expected. Give the vector beside the name: add(name, key_vector, "
-            "value)."
+            f"the key is {brief(wrong)}, but a number, a vector, a name that is stored, or one that an "
+            f"encoder turns into a vector was expected. Pass encoder=, for texts {SPELLING}, or give "
+            "the vector beside the name: add(name, key_vector, value)."
         )
     if not own:
         rows = _encode(store, encoder, fresh)

@@ -247,7 +247,7 @@ class SoftDict:
     >>> sd["cat"]
     Traceback (most recent call last):
     ...
-    KeyError: "'cat' names no entry, and there is no encoder to turn it into a vector"
+    KeyError: "'cat' names no entry, and there is no encoder to turn it into a vector; ..."
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -262,12 +262,14 @@ class SoftDict:
             similarity=similarity, temperature=temperature, weighting=weighting, top_k=top_k,
             min_score=min_score, null_score=null_score,
         )  # fmt: skip
-        for each in (encoder, value_encoder):
-            if each is not None:
-                encoders.as_encoder(each)  # complains at once
+        encoders.check(encoder, value_encoder)
         self.encoder, self.value_encoder = encoder, value_encoder
         self._store = Store(_checks.store_dtype(dtype))
         self.update(entries)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _checks.check_attribute(self, SoftDict, name, ("encoder", "value_encoder"))
+        super().__setattr__(name, value)
 
     @classmethod
     def fromkeys(cls, keys: Iterable[Any], value: Any, **settings: Any) -> SoftDict:
@@ -431,7 +433,10 @@ class SoftDict:
         return value if type(query) in OWN else in_kind(value, self, query)
 
     def get(self, query: Any, default: Any = None) -> Any:
-        """Return the blend; `default` for a query that has none, or in such rows of a batch."""
+        """Return the blend; `default` for a query that has none, or in such rows of a batch.
+
+        Values that are objects do not blend: ``sd.at(temperature=0).get(query, default)`` picks one.
+        """
         try:
             asked = self._read(query, lenient=True)
         except KeyError:
@@ -488,7 +493,7 @@ class SoftDict:
 
     def _filled(self) -> Store:
         if not self._store.size:
-            raise KeyError("this SoftDict is empty: there is no entry to answer")
+            raise KeyError("this SoftDict is empty; store an entry first, or use get(query, default)")
         return self._store
 
     def _width(self) -> int:
@@ -567,8 +572,7 @@ class SoftDict:
     __contains__, __setitem__, __delitem__ = map(_handed, ("__contains__", "__setitem__", "__delitem__"))
     __iter__, __reversed__, __len__ = map(_handed, ("__iter__", "__reversed__", "__len__"))
     keys, values, items = map(_handed, ("keys", "values", "items"))
-    pop, popitem, setdefault = map(_handed, ("pop", "popitem", "setdefault"))
-    clear, update = map(_handed, ("clear", "update"))
+    pop, popitem, setdefault, clear, update = map(_handed, "pop popitem setdefault clear update".split())
 
     @property
     def key_vectors(self) -> Array:

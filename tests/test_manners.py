@@ -601,6 +601,36 @@ def test_plain_numbers_never_give_nan_and_find_themselves(keys: list[float], tem
     assert repr(sd)
 
 
+@pytest.mark.parametrize("name", ["temprature", "topk", "T", "min_scor"])
+def test_a_misspelt_setting_is_refused_wherever_it_stands(name):
+    sd = SoftDict({0: 1.0, 1: 2.0})
+    with pytest.raises(AttributeError, match=rf"'{name}' .*temperature.* was expected.* Check the spelling"):
+        setattr(sd, name, 0)
+    with pytest.raises(TypeError, match=name):
+        sd.at(**{name: 0})
+    with pytest.raises(TypeError, match=name):
+        SoftDict(**{name: 0})
+    assert name not in vars(sd)
+
+
+def test_a_subclass_may_have_attributes_of_its_own_and_views_keep_them():
+    class Named(SoftDict):
+        pass
+
+    sd = Named({0: 1.0})
+    sd.source = "a file"
+    assert sd.at(temperature=2).source == sd.copy().source == "a file"
+
+
+def test_texts_without_an_encoder_are_told_of_one():
+    with pytest.raises(TypeError, match=r"'cat'.*encoder=, for texts softdict.encoders.CharNgrams\(\)"):
+        SoftDict({"cat": 1.0})
+    with pytest.raises(KeyError, match=r"'cat'.*encoder=, for texts softdict.encoders.CharNgrams\(\)"):
+        SoftDict({0: 1.0})["cat"]
+    with pytest.raises(KeyError, match=r"store an entry first, or use get"):
+        SoftDict()["cat"]
+
+
 @given(st.lists(st.tuples(COMPONENTS, COMPONENTS), min_size=3, max_size=6), st.floats(1, 6))
 @settings(max_examples=80, deadline=None)
 def test_calibrate_gives_a_temperature_or_says_why_not(keys: Any, effective: float) -> None:
