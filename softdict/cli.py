@@ -469,6 +469,7 @@ def show(question: str, best: Sequence[Any], why: Any, sd: SoftDict) -> None:
             effective=float(why.effective),
             count=len(sd),
             limit=len(best),
+            advice="--temperature makes it {}",
         )
     )
     width, color = display.terminal()

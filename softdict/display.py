@@ -258,6 +258,10 @@ def ink(share: float, width: int, color: bool = False) -> str:
     return paint(bar, INK, color)
 
 
+#: What to do where too many entries answer, or one.
+ADVICE = "calibrate() finds a {} temperature"
+
+
 def highlighter(
     query: Any,
     keys: Sequence[Any],
@@ -277,6 +281,7 @@ def highlighter(
     color: bool | None = None,
     limit: int = 12,
     as_html: bool = False,
+    advice: str = ADVICE,
 ) -> str:
     """Show one lookup as a highlighter would: much ink on what answers much.
 
@@ -311,6 +316,8 @@ def highlighter(
         How many entries get a line of their own.
     as_html : bool
         Whether to return a table for a notebook, which says the same, instead of lines.
+    advice : str
+        What makes an answer "sharper" or "softer", which stands in place of {}.
 
     Returns
     -------
@@ -349,7 +356,7 @@ def highlighter(
 
     # Who chose an end of the dial needs no other T, and neither does a question that nothing answers.
     null_wins = null_weight > max((float(weights[j]) for j in order[:1]), default=0.0)
-    hint = 0 < temperature < math.inf and not null_wins
+    advice = advice if 0 < temperature < math.inf and not null_wins else ""
     hard = "(nothing matches)" if null_wins else hard
     hard, soft = (hard, soft) if len(order) or null_wins else ("(no entry)", "(no entry)")
     notes, rest, out = [], order[len(shown) :], n - len(order)
@@ -367,7 +374,7 @@ def highlighter(
             table.append(
                 [(key, weight), *value, *((text, 0) for text in (score, percent(weight), ink(weight, 12)))]
             )
-        answers = [*side_by_side(hard, soft, 120), resting(effective, n, hint)]
+        answers = [*side_by_side(hard, soft, 120), resting(effective, n, advice)]
         return markup(
             f"{label(query, 120)} {ask}",
             table if rows else [],
@@ -383,7 +390,7 @@ def highlighter(
     lines += _rows(rows, width, color) if rows else []
     lines += notes
     lines += [paint(line, BOLD, color) for line in side_by_side(hard, soft, width)]
-    lines += wrap(resting(effective, n, hint), width)
+    lines += wrap(resting(effective, n, advice), width)
     return "\n".join(line if "\x1b" in line else clip(line, width) for line in lines)
 
 
@@ -435,15 +442,15 @@ def side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
     return [f"hard: {left}   soft: {right}"]
 
 
-def resting(effective: float, n: int, hint: bool = True) -> str:
+def resting(effective: float, n: int, advice: str = ADVICE) -> str:
     """Say on how many entries an answer rests, and what to do where that is too many or one."""
     said = f"rests on {number(effective)} of {counted(n)}"
-    if n < 8 or not effective or not hint:
+    if n < 8 or not effective or not advice:
         return said
     if effective > n / 2:
-        return f"{said}: over half of them; calibrate() finds a sharper temperature"
+        return f"{said}: over half of them; {advice.format('sharper')}"
     if effective < 1.01:
-        return f"{said}: on one alone; calibrate() finds a softer temperature"
+        return f"{said}: on one alone; {advice.format('softer')}"
     return said
 
 

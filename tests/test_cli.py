@@ -150,6 +150,21 @@ def test_top_and_hard(poems):
     assert [share for _, _, share in shares(even.stdout)] == ["33.3"] * 3
 
 
+@pytest.mark.parametrize("columns", ["80", "30"])
+def test_advice_is_given_in_words_of_the_command_line(tmp_path, columns):
+    path = tmp_path / "birds.txt"
+    path.write_text("\n\n".join(["Wrens", *map(str, range(9))]), encoding="utf-8")
+    for settings, advice in {
+        (): "on one alone; --temperature makes it softer",
+        ("--hard",): "rests on 1 of 10 entries",
+        ("--temperature", "9", "--top", "10"): "over half of them; --temperature makes it sharper",
+        ("--temperature", "inf", "--top", "10"): "rests on 10 of 10 entries",
+    }.items():
+        said = run("ask", "wrens", path, *settings, COLUMNS=columns).stdout.partition("\n\n")[0]
+        assert " ".join(said.split()).endswith(advice)
+        assert max(map(len, said.splitlines())) <= int(columns)
+
+
 def test_numbers_shown_are_numbers_returned(poems):
     texts = [entry.text for entry in cli.read(str(poems))]
     encode = cli.Encoder(texts)
@@ -408,7 +423,10 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
         (["ask", "q", tmp_path / "missing.txt"], "cannot read .*missing.txt: No such file"),
         (["ask", "q", tmp_path / "no texts"], "no texts: no .md, .txt, .rst file with a paragraph"),
         (["ask", "q", "--load", tmp_path / "missing.npz"], "cannot read .*missing.npz: No such file"),
-        (["ask", "q", "--load", tmp_path / "foreign.npz"], "foreign.npz is no index that softdict ask"),
+        (
+            ["ask", "q", "--load", tmp_path / "foreign.npz"],
+            "foreign.npz is no index that softdict ask",
+        ),
         (["ask", "q", "--load", tmp_path / "lying.npz"], "lying.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "lists.npz"], "lists.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "flat.npz"], "flat.npz is no index that softdict ask"),
