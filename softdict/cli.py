@@ -409,7 +409,10 @@ def ask(chosen: argparse.Namespace) -> int:
             raise Refused("--load brings its paragraphs and its encoder: leave out FILE and --encoder")
         index = loaded(chosen.load)
         if index is None:
-            raise Refused(f"{chosen.load} is no index that softdict ask --save has made")
+            raise Refused(
+                f"{chosen.load} is no index that softdict ask --save has made: name the files themselves "
+                f"and --save them, or ask it in Python: SoftDict.load({chosen.load!r})"
+            )
         sd = index
     else:
         sd = indexed(gather(chosen.files) if chosen.files else help_topics(), chosen.encoder or "ngram")

@@ -412,6 +412,7 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
     (tmp_path / "no texts").mkdir()
     (tmp_path / "no texts" / "code.py").write_text("pass", encoding="utf-8")
     SoftDict({1: 2}).save(tmp_path / "foreign.npz")
+    SoftDict({1: 2}, similarity=lambda q, k: q @ k.T).save(tmp_path / "given.npz")
     lying = {("a", 3): ("b", "c", "ngram"), ("a", 4): ("b", "c", "ngram")}
     SoftDict(lying, encoder=lambda names: [[name[1]] for name in names]).save(tmp_path / "lying.npz")
     lists = {("a", "3"): ["b", "c", "ngram"], ("a", "4"): ["b", "c", "ngram"]}
@@ -425,8 +426,10 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
         (["ask", "q", "--load", tmp_path / "missing.npz"], "cannot read .*missing.npz: No such file"),
         (
             ["ask", "q", "--load", tmp_path / "foreign.npz"],
-            "foreign.npz is no index that softdict ask",
+            "foreign.npz is no index that softdict ask --save .*files",
         ),
+        (["ask", "q", "--load", tmp_path / "foreign.npz"], r"in Python: SoftDict.load\('.*foreign.npz'\)"),
+        (["ask", "q", "--load", tmp_path / "given.npz"], "given.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "lying.npz"], "lying.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "lists.npz"], "lists.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "flat.npz"], "flat.npz is no index that softdict ask"),
