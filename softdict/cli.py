@@ -116,6 +116,9 @@ def run(source: str, names: dict[str, Any], width: int) -> None:
 #: The files of a folder that are read, and those among them with headings.
 TEXTS, TITLED = (".md", ".txt", ".rst"), (".md", ".rst")
 
+#: Lines of a paragraph that may have been meant as many.
+MANY = 5
+
 
 class Refused(Exception):
     """What the user asked for cannot be done: one line, exit status 2."""
@@ -204,6 +207,12 @@ def read(path: str) -> list[Entry]:
         heading, block = heading if title is None else title, []
     if not found:
         raise Refused(f"{path} is empty: there is no paragraph to ask")
+    if len(found) == 1 and (count := found[0].text.count("\n") + 1) >= MANY:
+        print(
+            f"softdict: note: {display.printable(path)} is one paragraph of {count} lines: blank lines set "
+            "paragraphs apart",
+            file=sys.stderr,
+        )
     return found
 
 

@@ -201,6 +201,17 @@ def test_one_paragraph_is_enough(tmp_path):
     assert [share for _, _, share in shares(done.stdout)] == ["100"]
 
 
+def test_many_lines_that_are_one_paragraph_get_a_note(tmp_path, capsys):
+    path = tmp_path / "lines\x1b.txt"
+    for text, noted in (("a line\n" * 9, True), ("a line\n" * 4, False), ("a line\n" * 9 + "\nmore", False)):
+        path.write_text(text, encoding="utf-8")
+        assert cli.main(["ask", "a line", str(path)]) == 0
+        said = capsys.readouterr().err
+        assert bool(said) == noted
+        if noted:
+            assert re.fullmatch(r"softdict: note: .*lines\\x1b.txt is one paragraph of 9 lines: .*\n", said)
+
+
 def test_rare_words_count_most():
     encode = cli.Encoder(["common word lambda", "common word class", "common word def"])
     lookup = SoftDict(
