@@ -716,6 +716,37 @@ def test_plane_is_dragged_and_filled(opened):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [65, 70, 72, 88, 90, 91, 95, 110],
+        [(1, 1), (1.1, 1.05), (0.9, 1.2), (4, 4), (4.2, 3.9), (0, 3)],
+        [(0, 0), (0, 0.2), (9, 9), (9, 8.8)],
+    ],
+)
+def test_labels_of_the_plane_stand_apart(opened, keys):
+    page = opened(SoftDict({key: 1.0 for key in keys}, temperature=4))
+    reveal(page, "plane")
+    frame = page.locator("#plane .map").bounding_box()
+    found = [x.bounding_box() for x in page.locator("#plane .map text").all()]
+    assert len(found) == len(keys)
+    for a, b in itertools.combinations(found, 2):  # the boxes of lines of text are taller than their letters
+        beside = max(a["x"], b["x"]) >= min(a["x"] + a["width"], b["x"] + b["width"])
+        assert beside or max(a["y"], b["y"]) + 5 >= min(a["y"] + a["height"], b["y"] + b["height"])
+    for box in found:
+        assert frame["x"] <= box["x"] < box["x"] + box["width"] <= frame["x"] + frame["width"]
+
+
+@pytest.mark.browser
+def test_an_answer_that_is_a_sentence_has_one_full_stop(opened):
+    page = opened(
+        SoftDict({"Open on Saturdays.": "yes", "Closed": "no"}, encoder=CharNgrams()), ["saturdays"]
+    )
+    said = reveal(page, "highlighter")
+    assert "Open on Saturdays. It gets" in said
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_plane_of_your_own(opened, d):
     keys = np.random.default_rng(d).normal(size=(6, d))
