@@ -2,7 +2,8 @@
 
 Import it as ``from softdict import plot`` (``pip install "softdict[plot]"``). Every function draws on the
 axes `ax`, on new ones of pyplot's where none are given, and returns a list of what it drew, whose first has
-the figure: ``plot.lookup(why)[0].figure.savefig("why.png")``. It takes a SoftDict or an answer as it is, and
+the figure: ``plot.lookup(why)[0].figure.savefig("why.png")``. Axes of your own have room for long names in
+a figure of ``layout="constrained"``. It takes a SoftDict or an answer as it is, and
 changes no setting of matplotlib. The color-blind can tell its colors apart; what matters is outlined, dashed
 or written too.
 """
@@ -70,6 +71,25 @@ def _ink() -> str:
     return str(rcParams["text.color"])
 
 
+def _legend(ax: Any, lines: Sequence[Any], *axes: Any) -> None:
+    """Put a legend inside `ax`, above all lines of it and its twins `axes`.
+
+    Outside, long names would squeeze the axes, and leave the figure where no layout engine makes room.
+    """
+    frame = ax.get_window_extent()
+    for columns in (4, 3, 2, 1):
+        legend = ax.legend(handles=lines, loc="upper center", ncols=columns, fontsize="small", frameon=False)
+        box = legend.get_window_extent()
+        if box.width < frame.width:
+            break
+    legend.set_in_layout(False)
+    share = min((frame.y1 - box.y0) / frame.height + 0.02, 0.7)
+    for each in (ax, *axes):
+        scale = each.yaxis.get_transform()
+        low, high = scale.transform(each.get_ylim())
+        each.set_ylim(top=scale.inverted().transform(low + (high - low) / (1 - share)))
+
+
 def _one(look: Any, caller: str) -> Any:
     """Return the answer to a single query."""
     weights: Any = getattr(look, "weights", None)
@@ -103,7 +123,8 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     Returns
     -------
     list of matplotlib rectangles
-        The bars, from the top: entries, the others together, the silent entry (hatched).
+        The bars, from the top: entries, the others together, the silent entry (hatched), which is outlined
+        where its share is the largest.
 
     Raises
     ------
@@ -145,15 +166,18 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     for bar, color in zip(bars, colors, strict=True):
         if color == "none":
             bar.set(hatch="///", edgecolor=GRAY)
-    if best:
-        bars[0].set(edgecolor=_ink(), linewidth=2)
+    silent = bool(look.null_weight > max((match.weight for match in best), default=0))
+    if rows:
+        bars[-1 if silent else 0].set(edgecolor=_ink(), linewidth=2)
     ax.bar_label(bars, [display.percent(share) for share in shares], padding=4)
     ax.set_yticks(range(len(rows)), names)
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.2 * max(shares, default=1) or 1))
-    ax.set_title(f"{_text(look.queries, 40)} asks {display.counted(n)}")
-    hard = best[0].value if best else None
-    answers = [*display.side_by_side(hard, look.value, 70), display.resting(float(look.effective), n)]
-    ax.set_xlabel("\n".join(["share of the answer (hard winner outlined)", *map(_escaped, answers)]))
+    ax.set_title(f"{_text(look.queries, 40)} asks {display.counted(n)}", wrap=True)
+    hard = "(nothing matches)" if silent else best[0].value if best else None
+    rests = display.resting(float(look.effective), n, not silent)
+    answers = [*display.side_by_side(hard, look.value, 70), rests]
+    said = f"share of the answer (hard winner outlined{': nothing' * silent})"
+    ax.set_xlabel("\n".join([said, *map(_escaped, answers)]), wrap=True)
     return list(bars)
 
 
@@ -222,16 +246,19 @@ def temperature(sd: Any, query: Any, ax: Any = None, *, limit: int = 6) -> list[
     looks = [sd.at(temperature=T).lookup(query) for T in (0.0, *inner.tolist(), math.inf)]
     weights = np.array([each.weights for each in looks])
 
+    (ax,) = _axes(ax, 1, (6.4, 4.2 + 0.1 * min(limit, n)), "plot.temperature")
     place = {key: j for j, key in enumerate(look.keys)}
     rows = [place[match.key] for match in best]
     shown = rows[: limit if len(rows) > limit + 1 else limit + 1]
-    curves = [(_text(look.keys[j]), weights[:, j], COLORS[i % len(COLORS)]) for i, j in enumerate(shown)]
+    letters = min(24, int(ax.get_window_extent().width / ax.figure.dpi * 5.5))
+    curves = [
+        (_text(look.keys[j], letters), weights[:, j], COLORS[i % len(COLORS)]) for i, j in enumerate(shown)
+    ]
     if rest := rows[len(shown) :]:
         curves.append((f"{len(rest)} more, together", weights[:, rest].sum(axis=1), GRAY))
     if any(each.null_weight > 0 for each in looks):
         curves.append(("(nothing matches)", np.array([each.null_weight for each in looks]), _ink()))
 
-    (ax,) = _axes(ax, 1, (6.4, 4.6), "plot.temperature")
     lines = [
         ax.plot(x, y, style, color=color, label=name, linewidth=2, markevery=[0, -1], marker="o")[0]
         for style, (name, y, color) in zip(itertools.cycle(STYLES), curves, strict=False)
@@ -243,19 +270,22 @@ def temperature(sd: Any, query: Any, ax: Any = None, *, limit: int = 6) -> list[
     ax.set_xticks([x[0], *ticks, x[-1]], ["0\nhard", *map(display.number, ticks), "∞\naverage"])
     own = {0: x[0], math.inf: x[-1]}.get(sd.temperature, sd.temperature)
     if x[0] <= own <= x[-1]:
-        ax.axvline(own, color=GRAY, linewidth=1, zorder=0)
-        mark = f" T = {display.number(sd.temperature)} "
-        ax.annotate(mark, (own, 1), (0, -4), xycoords=("data", "axes fraction"), textcoords="offset points",
-                    color=GRAY, va="top", ha="left" if own < math.sqrt(low * high) else "right")  # fmt: skip
-    ax.set(xlabel="temperature T", ylabel="share of the answer", ylim=(-0.03, 1.08))
+        ax.vlines(own, -0.03, 1.08, color=GRAY, linewidth=1, zorder=0)
+        mark, side = f" T = {display.number(sd.temperature)} ", own < math.sqrt(low * high)
+        ax.text(own, 1.08, mark, color=GRAY, va="top", ha="left" if side else "right")
+    ax.set(ylabel="share of the answer")
+    ax.set_xlabel("temperature T", labelpad=-ax.get_xticklabels()[0].get_size())  # between the words
     asked = f"{_text(query, 40)} asks {display.counted(n)}"
-    ax.set_title(f"{asked} ({_escaped(display.named(sd.similarity))})")
+    ax.set_title(f"{asked} ({_escaped(display.named(sd.similarity))})", wrap=True)
 
     twin = ax.twinx()
     effective = [each.effective for each in looks]
     lines += twin.plot(x, effective, ":", color=_ink(), linewidth=2.5, label="effective entries")
-    twin.set(ylabel="rests on ... entries (dotted)", ylim=(-0.03 * n, 1.08 * n))
-    ax.legend(handles=lines, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4, frameon=False)
+    twin.set(ylabel="rests on ... entries (dotted)")
+    for each, most in ((ax, 1), (twin, n)):
+        each.set_ylim(-0.03 * most, 1.08 * most)
+        each.set_yticks([tick for tick in each.get_yticks() if 0 <= tick <= 1.01 * most])
+    _legend(ax, lines, twin)
     return lines
 
 
@@ -509,8 +539,8 @@ def plane(
     -----
     O(points^2 n) time and memory for each similarity, refused like any lookup too large. The origin, where
     dot and cosine begin, is always in the picture, as a cross. Where no entry is reached it stays empty. Up
-    to 40 entries are named, where their names are not just their places; there are six colors, so that of
-    many entries some share one.
+    to 40 entries are named, where their names are not just their places, as far as there is room for a name
+    that covers no other; there are six colors, so that of many entries some share one.
 
     Examples
     --------
@@ -560,13 +590,34 @@ def _regions(ax: Any, sd: Any, grid: Any, extent: tuple[float, float, float, flo
     ax.scatter(
         *keys.T, s=24, c=[COLORS[j % len(COLORS)] for j in range(len(keys))], edgecolors=_ink(), zorder=3
     )
-    names = look.keys if len(keys) <= MOST_NAMES else []
-    for key, spot in zip(names, keys.tolist(), strict=False):
-        if key != tuple(spot):
-            ax.annotate(_text(key, 14), spot, (5, 5), textcoords="offset points", color=_ink())
+    if len(keys) <= MOST_NAMES:
+        _name(ax, look.keys, keys)
     ax.plot(0, 0, "+", color=_ink(), markersize=9)
     ax.set_title(f"{_escaped(display.named(sd.similarity))}, T = {display.number(sd.temperature)}")
     return image
+
+
+def _name(ax: Any, names: Sequence[Any], spots: Any) -> None:
+    """Name each spot beside it, inside the axes, where no other name and no spot is covered."""
+    from matplotlib.transforms import Bbox
+
+    ax.apply_aspect()  # else a square would not yet be one
+    frame, taken = ax.get_window_extent(), [Bbox([at, at]).padded(1) for at in ax.transData.transform(spots)]
+    across, along = ((5, "left"), (-5, "right"), (0, "center")), ((5, "bottom"), (-5, "top"), (0, "center"))
+    for name, spot in zip(names, spots.tolist(), strict=True):
+        if name == tuple(spot):
+            continue
+        text = ax.annotate(
+            _text(name, 14), spot, (5, 5), textcoords="offset points", fontsize="small", color=_ink()
+        )
+        for (x, ha), (y, va) in itertools.product(across, along):
+            text.set(position=(x, y), ha=ha, va=va)
+            box = text.get_window_extent()
+            if frame.count_contains(box.corners()) == 4 and not box.count_overlaps(taken):
+                taken.append(box.padded(3))
+                break
+        else:
+            text.remove()
 
 
 # ---- learning --------------------------------------------------------------------------------------
@@ -599,8 +650,8 @@ def training(result: Any, ax: Any = None) -> list[Any]:
 
     Notes
     -----
-    O(steps) time. Losses that are all above 0 have a logarithmic axis where the largest is over ten times the
-    least. Steps whose loss is not finite leave a gap.
+    O(steps) time. Losses and temperatures that are all above 0 have a logarithmic axis where the largest is
+    over a hundred times the least. Steps whose loss is not finite leave a gap.
 
     Examples
     --------
@@ -637,15 +688,19 @@ def training(result: Any, ax: Any = None) -> list[Any]:
     best = f"best: {display.number(y[i])}" + f" at T = {display.number(x[i])}" * searched
     ring = {"markersize": 12, "markerfacecolor": "none", "markeredgewidth": 2, "color": COLORS[1]}
     lines += ax.plot(x[i : i + 1], y[i : i + 1], "o", label=best, **ring)
-    finite = y[np.isfinite(y)]
-    if 0 < 10 * finite.min() < finite.max():
-        ax.set_yscale("log")
-    ax.set(xlabel="temperature T" if searched else "step", ylabel="loss")
-    if searched:
-        ax.set_xscale("log")
-    elif len(warmth):
-        twin = ax.twinx()
+    ax.set(xlabel="temperature T" if searched else "step", ylabel="loss", yscale=_scale(y))
+    ax.set_xscale(_scale(x) if searched else "linear")
+    if not searched:
+        ax.locator_params("x", integer=True)
+    twins = [ax.twinx()] if len(warmth) and not searched else []
+    for twin in twins:
         lines += twin.plot(x, warmth, "--", color=COLORS[2], linewidth=2, label="temperature")
-        twin.set(ylabel="temperature T (dashed)", yscale="log")
-    ax.legend(handles=lines)
+        twin.set(ylabel="temperature T (dashed)", yscale=_scale(warmth))
+    _legend(ax, lines, *twins)
     return lines
+
+
+def _scale(x: Floats) -> str:
+    """Choose the axis of some numbers; a logarithmic one of less than two decades has hardly a number."""
+    x = x[np.isfinite(x)]
+    return "log" if 0 < 100 * x.min(initial=math.inf) < x.max(initial=0) else "linear"

@@ -1,6 +1,18 @@
 """What the tests share: the worst error that was met, told at the end."""
 
 import oracle
+import pytest
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # of pytest-xdist: a worker tells those who told it
+        session.config.workeroutput["worst"] = oracle.worst
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    for what, found in getattr(node, "workeroutput", {}).get("worst", {}).items():
+        oracle.worst[what] = max(found, oracle.worst.get(what, 0.0))
 
 
 def pytest_terminal_summary(terminalreporter):

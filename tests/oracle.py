@@ -8,6 +8,7 @@ and equality are never a matter of rounding. The six steps stand in the order of
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ def tolerance(dtype: Any, largest_logit: Any = 0.0, largest_value: Any = 1.0) ->
     return 16 * float(np.finfo(dtype).eps) * (1 + largest_logit) * largest_value
 
 
+def named(case: Any) -> str:
+    """Return the name of a case, the same in every process: without the address of a function."""
+    return re.sub(r" at 0x\w+", "", str(case))
+
+
 #: The worst ratio of error to tolerance seen so far, by what was compared.
 worst: dict[str, float] = {}
 
@@ -54,7 +60,7 @@ def ratio(got: Any, want: Any, tol: Any) -> float:
 def agree(got: Any, want: Any, tol: Any, what: str, context: Any = "") -> None:
     """Assert that two answers agree, and remember how nearly they did not."""
     found = ratio(got, want, tol)
-    worst[what] = max(worst.get(what, 0.0), found)
+    worst[what] = max(worst.get(what, 0.0), float(found))
     assert found <= 1, (
         f"{what}: error is {found:.4g} times the tolerance\n"
         f"got  {np.asarray(got)!r}\nwant {np.asarray(want)!r}\n{context}"

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from oracle import agree, tolerance
+from oracle import agree, named, tolerance
 
 from softdict import Bilinear, Entmax, InverseDistance, SoftDict, _backend, lookup_weights, soft_lookup
 from softdict.weights import calibrate
@@ -400,7 +400,7 @@ def overlap(q, k):
     "similarity",
     ["gaussian", "laplacian", "cosine", "dot", "scaled_dot", InverseDistance(), InverseDistance(0.0),
      Bilinear(np.random.default_rng(0).normal(size=(64, 64))), overlap],
-    ids=str,
+    ids=named,
 )  # fmt: skip
 def test_a_matrix_of_equal_keys_ties_exactly(similarity):
     row = np.random.default_rng(9).normal(size=64).astype(np.float32)

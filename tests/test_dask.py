@@ -71,7 +71,7 @@ def masks(rng, full):
 # ---- one array, whatever the chunks --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("similarity", SIMILARITIES, ids=str)
+@pytest.mark.parametrize("similarity", SIMILARITIES, ids=oracle.named)
 @pytest.mark.parametrize("weighting", WEIGHTINGS, ids=str)
 @pytest.mark.parametrize("temperature", [0, 0.5, INF])
 def test_any_chunks_give_the_answer_over_one_array(similarity, weighting, temperature):

@@ -10,6 +10,7 @@ import types
 from functools import partial
 
 import numpy as np
+import oracle
 import pytest
 import scipy.special
 
@@ -193,7 +194,7 @@ def without_each(sd, temperature):
     "settings",
     [{}, {"similarity": "cosine"}, {"weighting": "sparsemax"}, {"top_k": 2}, {"null_score": -1.0},
      {"similarity": lambda q, k: -np.abs(q[:, None] - k).sum(axis=-1)}],
-    ids=str,
+    ids=oracle.named,
 )  # fmt: skip
 def test_leaving_one_out_is_deleting_it_and_asking(settings):
     keys = np.vstack([rows(6, 2), rows(2, 2)])  # two vectors stand there twice
@@ -485,7 +486,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=oracle.named)
 def test_wrong_options_are_refused_in_full(options):
     if options.get("weight_decay") == 1e300:
         learned(fit, plane(), **options)  # that is a right one: what is learned becomes 0

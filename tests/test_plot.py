@@ -14,6 +14,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from softdict import SelfAttention, SoftDict, fit, fit_temperature, plot, real_head
+from softdict.encoders import CharNgrams
 
 ROOT = Path(__file__).parents[1]
 
@@ -127,6 +128,97 @@ def test_colors_can_be_told_apart_without_color():
     assert gaps.min() > 0.1
 
 
+# ---- room ------------------------------------------------------------------------------------------
+
+SETTINGS = {"new": None, "plain": {}, "constrained": {"layout": "constrained"}, "tight": {"layout": "tight"}}
+
+
+def named(shortest, longest, n=30, **settings):
+    rng = np.random.default_rng(0)
+    words = "the library opens every morning at nine and members borrow books from its shelves".split()
+    names = [" ".join(rng.permutation(words))[: rng.integers(shortest, longest + 1)] for _ in range(n)]
+    settings = {"encoder": CharNgrams(), "similarity": "cosine", "temperature": 0.1, **settings}
+    return SoftDict({name: float(i) for i, name in enumerate(names)}, **settings)
+
+
+def drawn(draw, setting="plain"):
+    """Draw on axes of this setting and return them; all that is written must be in the figure."""
+    ax = None if SETTINGS[setting] is None else pyplot.subplots(**SETTINGS[setting])[1]
+    first = draw(ax)[0]
+    figure = first.figure
+    figure.canvas.draw()
+    pyplot.close(figure)
+    box, page = figure.get_tightbbox(), figure.bbox_inches
+    assert min(box.x0, box.y0) >= 0, box
+    assert box.x1 <= page.x1, box
+    assert box.y1 <= page.y1, box
+    for each in figure.axes:
+        assert each.get_window_extent().width >= page.width * figure.dpi / (2 * len(figure.axes))
+    return first.axes
+
+
+def legend_of(ax, count):
+    """Return the box of the legend; it has all names, is inside the axes, and covers no line of theirs."""
+    legend = ax.get_legend()
+    box, frame = legend.get_window_extent(), ax.get_window_extent()
+    assert len(legend.get_texts()) == count
+    assert frame.x0 <= box.x0 < box.x1 <= frame.x1
+    assert box.y1 <= frame.y1
+    curves = [line for each in ax.figure.axes for line in each.lines]
+    tops = [np.nanmax(line.get_transform().transform(line.get_xydata())[:, 1]) for line in curves]
+    assert max(tops) < box.y0, "above all lines"
+    assert max(tops) - frame.y0 > 0.3 * frame.height, "lines have room too"
+    return box
+
+
+@pytest.mark.parametrize(
+    ("setting", "letters", "limit", "count"),
+    [
+        (setting, *case)
+        for setting in SETTINGS
+        for case in [((20, 60), 6, 8), ((20, 60), 2, 4), ((14, 14), 6, 8)]
+    ]
+    + [("new", (20, 60), 30, 31)],  # more than fits on axes of the usual size
+)
+def test_thirty_long_names_leave_the_dial_its_room(setting, letters, limit, count):
+    sd = named(*letters)
+    ax = drawn(lambda ax: plot.temperature(sd, "when does the library open?", ax, limit=limit), setting)
+    assert ax.get_window_extent().width > 0.75 * ax.figure.bbox.width
+    legend_of(ax, count)
+    shown = [[float(tick) for tick in each.get_yticks()] for each in ax.figure.axes]
+    assert [ticks[0] for ticks in shown] == [0, 0]
+    assert [ticks[-1] for ticks in shown] == pytest.approx([1, 30]), "no tick above all"
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_dial_of_three_numbers_has_its_legend_in_one_row(setting, numbers_dict):
+    ax = drawn(lambda ax: plot.temperature(numbers_dict, 0.9, ax), setting)
+    assert legend_of(ax, 4).height < 0.08 * ax.get_window_extent().height
+    words = {text.get_text(): text.get_window_extent() for text in ax.get_xticklabels()}
+    label = ax.xaxis.label.get_window_extent()
+    assert words["0\nhard"].x1 < label.x0 < label.x1 < words["∞\naverage"].x0
+    assert not any(box.overlaps(label) for box in words.values())
+
+
+def test_the_dial_beside_another_picture():
+    sd = named(20, 60)
+    figure, (other, ax) = pyplot.subplots(1, 2, figsize=(10, 4))
+    plot.temperature(sd, "when does the library open?", ax)
+    pyplot.close(figure)
+    figure.canvas.draw()
+    assert legend_of(ax, 8).height < 0.4 * ax.get_window_extent().height, "two names fit beside each other"
+    assert ax.get_tightbbox().x0 > other.get_window_extent().x1
+    assert figure.bbox.y0 <= ax.get_tightbbox().y0
+
+
+@pytest.mark.parametrize("setting", ["new", "constrained"])
+@pytest.mark.parametrize("change", [{"temperature": 9.0}, {"temperature": 1e-4}, {"null_score": 0.9}])
+def test_what_is_said_below_the_bars_is_wrapped(setting, change):
+    why = named(20, 60, **change).lookup("when does the library open?")
+    ax = drawn(lambda ax: plot.lookup(why, ax), setting)
+    assert ("calibrate" in ax.get_xlabel()) == ("temperature" in change)
+
+
 # ---- one lookup --------------------------------------------------------------------------------------
 
 
@@ -158,6 +250,30 @@ def test_others_share_a_bar_and_so_does_the_silent_entry():
     assert names[4:] == ["16 more", "(nothing matches)"]
     assert bars[-1].get_hatch()
     assert len(plot.lookup(why, axes(), limit=19)) == 21, "a bar for '1 more' is a bar for the entry"
+
+
+@pytest.mark.parametrize(
+    ("null_score", "temperature", "silent"),
+    [
+        (-0.001, 0.1, True),
+        (-0.001, 0, True),
+        (-0.2, 0.1, False),
+        (-0.001, np.inf, False),
+        (-0.0051, 0, False),
+    ],
+)
+def test_the_bar_of_what_a_hard_lookup_finds_is_outlined(numbers_dict, null_score, temperature, silent):
+    """At T = inf all have the same share, and a hard lookup finds the best entry."""
+    ax, sd = axes(), numbers_dict.at(null_score=null_score, temperature=temperature)
+    bars = plot.lookup(sd.lookup(0.9), ax)
+    outlined = [bar.get_linewidth() == 2 for bar in bars]
+    assert outlined == ([False] * 3 + [True] if silent else [True] + [False] * (len(bars) - 1))
+    said = ax.get_xlabel().split("\n")
+    assert said[0] == f"share of the answer (hard winner outlined{': nothing' if silent else ''})"
+    assert said[1].startswith(f"hard: {'(nothing matches)' if silent else 20} ")
+    assert said[1] in repr(sd.lookup(0.9)), "as the print says"
+    bars = plot.lookup(sd.lookup(0.9, where=np.zeros(3, bool)), axes())
+    assert [bar.get_linewidth() == 2 for bar in bars] == [True], "nothing to be seen, so nothing is found"
 
 
 def test_a_lookup_that_reached_nothing_is_empty(numbers_dict):
@@ -392,6 +508,22 @@ def test_where_nothing_is_reached_the_plane_is_empty():
     assert not image.axes.texts, "the names of vectors are their places"
 
 
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(("spread", "n", "least"), [(1, 30, 8), (0.02, 3, 2), (1, 8, 6)])
+def test_names_in_the_plane_cover_nothing_and_stay_inside(setting, spread, n, least):
+    spots = np.array([3.0, -1.0]) + spread * np.random.default_rng(0).normal(size=(n, 2))
+    sd = SoftDict.from_arrays(spots, np.arange(n), [f"a name such as {i}" for i in range(n)])
+    ax = drawn(lambda ax: plot.plane(sd, ax, similarities=["gaussian"], points=5), setting)
+    boxes, frame = [text.get_window_extent() for text in ax.texts], ax.get_window_extent()
+    assert len(boxes) >= least
+    assert not sum(box.count_overlaps(boxes) - 1 for box in boxes)
+    assert all(frame.count_contains(box.corners()) == 4 for box in boxes)
+    assert not any(box.count_contains(ax.transData.transform(spots)) for box in boxes)
+    for text in ax.texts:
+        left, bottom = text.get_position()
+        assert max(abs(left), abs(bottom)) <= 5, "near its spot"
+
+
 # ---- training ----------------------------------------------------------------------------------------
 
 
@@ -424,6 +556,30 @@ def test_a_search_for_one_temperature_is_drawn_by_temperature():
     assert sorted(losses.get_ydata()) == sorted(result.history["loss"])
     assert best.get_xdata()[0] == pytest.approx(new.temperature)
     assert (ax.get_xlabel(), ax.get_xscale()) == ("temperature T", "log")
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(
+    ("losses", "warmth", "scale"),
+    [
+        ([62.0, 55.0, 51.0, 48.0], [1.0, 0.8, 0.7, 0.6], "linear"),
+        ([48.0, 62.0, 55.0, 51.0], [0.6, 0.7, 0.8, 1.0], "linear"),
+        ([90.0, 1.0], [0.9, 0.01], "linear"),
+        ([900.0, 1.0, 2.0], [9.0, 0.05, 0.01], "log"),
+        ([0.0, np.nan, -1.0], [0.1, 0.2, 0.4], "linear"),
+    ],
+)
+def test_the_legend_of_losses_covers_none_and_ticks_are_plain(setting, losses, warmth, scale):
+    ax = drawn(lambda ax: plot.training({"loss": losses, "temperature": warmth}, ax), setting)
+    legend_of(ax, 3)
+    assert all(tick == int(tick) for tick in ax.get_xticks()), "there is no half of a step"
+    for each in ax.figure.axes:
+        assert each.get_yscale() == scale
+        (low, high), written = each.get_ylim(), each.get_yticklabels()
+        shown = [text.get_text() for text in written if low <= text.get_position()[1] <= high]
+        assert len(shown) >= 2
+        assert "times" not in "".join(shown)
+        assert ("10^" in "".join(shown)) == (scale == "log")
 
 
 @pytest.mark.parametrize("losses", [[], [np.nan], {"temperature": [1.0]}, [[1.0], [2.0]]])
