@@ -174,7 +174,8 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.2 * max(shares, default=1) or 1))
     ax.set_title(f"{_text(look.queries, 40)} asks {display.counted(n)}", wrap=True)
     hard = "(nothing matches)" if silent else best[0].value if best else None
-    rests = display.resting(float(look.effective), n, not silent)
+    ends = silent or look._look["temperature"] in (0, math.inf)
+    rests = display.resting(float(look.effective), n, "" if ends else display.ADVICE)
     answers = [*display.side_by_side(hard, look.value, 70), rests]
     said = f"share of the answer (hard winner outlined{': nothing' * silent})"
     ax.set_xlabel("\n".join([said, *map(_escaped, answers)]), wrap=True)
