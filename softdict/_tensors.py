@@ -224,11 +224,11 @@ def _root(q: Tensor) -> float:
 
 
 def _unit(xp: Any, x: Tensor) -> Tensor:
-    """Return vectors of length one, and zero for zero."""
+    """Return vectors of length one, and zero for zero, which has no slope."""
     size = _sum(xp.abs(_stop(x)))  # first of about that length, lest squares overflow or vanish
     x = x / xp.where(size == 0, 1.0, size)
     squares = _sum(x * x)
-    return x / xp.sqrt(xp.where(squares == 0, 1.0, squares))
+    return xp.where(squares == 0, 0.0, x / xp.sqrt(xp.where(squares == 0, 1.0, squares)))
 
 
 def _fitting(function: Any, shape: tuple[int, ...], meaning: str, *rows: Tensor) -> Tensor:

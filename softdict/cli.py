@@ -116,6 +116,9 @@ def run(source: str, names: dict[str, Any], width: int) -> None:
 #: The files of a folder that are read, and those among them with headings.
 TEXTS, TITLED = (".md", ".txt", ".rst"), (".md", ".rst")
 
+#: Lines of a paragraph that may have been meant as many.
+MANY = 5
+
 
 class Refused(Exception):
     """What the user asked for cannot be done: one line, exit status 2."""
@@ -204,6 +207,12 @@ def read(path: str) -> list[Entry]:
         heading, block = heading if title is None else title, []
     if not found:
         raise Refused(f"{path} is empty: there is no paragraph to ask")
+    if len(found) == 1 and (count := found[0].text.count("\n") + 1) >= MANY:
+        print(
+            f"softdict: note: {display.printable(path)} is one paragraph of {count} lines: blank lines set "
+            "paragraphs apart",
+            file=sys.stderr,
+        )
     return found
 
 
@@ -347,6 +356,9 @@ ENCODERS: dict[str, Callable[..., Any]] = {
 
 # ---- ask -----------------------------------------------------------------------------------------
 
+#: The temperature where none is chosen.
+USUAL = 0.05
+
 #: What scores less shares no more than chance and a few letters with the question.
 WEAK = 0.05
 
@@ -366,25 +378,30 @@ def indexed(entries: Sequence[Entry], kind: str) -> SoftDict:
     )
 
 
-def loaded(path: str) -> SoftDict:
-    """Return a SoftDict that `indexed` has made, from its file."""
+def opened(path: str, **given: Any) -> SoftDict:
+    """Return the SoftDict of a file; TypeError where it lacks a function that the file does not keep."""
     try:
-        sd = SoftDict.load(path, encoder=None)
+        return SoftDict.load(path, **given)
     except OSError as error:
         raise unusable("read", path, error) from None
-    except (ValueError, ImportError, TypeError) as error:
+    except (ValueError, ImportError) as error:
         raise Refused(str(error)) from None
+
+
+def loaded(path: str) -> SoftDict | None:
+    """Return a SoftDict that `indexed` has made, from its file; None where the file holds another one."""
     try:
+        sd = opened(path, encoder=None)
         entries = [Entry(key, place, text, title) for (place, text), (key, title, _) in sd.hard.items()]
         (kind,) = {kind for *_, kind in sd.hard.values()}
         whole = all(type(part) is tuple for item in sd.hard.items() for part in item)
         whole &= sd.key_vectors.ndim == 2 and all(isinstance(part, str) for each in entries for part in each)
         if not whole:
-            raise TypeError("text")
+            return None
         encoder = ENCODERS[kind]([entry.described() for entry in entries], sd.key_vectors)
         fits = as_encoder(encoder)(["?"]).shape[1:] == sd.key_vectors.shape[1:]
     except (KeyError, TypeError, ValueError):
-        raise Refused(f"{path} is no index that softdict ask --save has made") from None
+        return None
     if not fits:
         raise Refused(f"{path} was made with another version of its encoder, {kind}: save it again")
     sd.encoder = encoder
@@ -399,7 +416,13 @@ def ask(chosen: argparse.Namespace) -> int:
     if chosen.load is not None:
         if chosen.files or chosen.encoder:
             raise Refused("--load brings its paragraphs and its encoder: leave out FILE and --encoder")
-        sd = loaded(chosen.load)
+        index = loaded(chosen.load)
+        if index is None:
+            raise Refused(
+                f"{chosen.load} is no index that softdict ask --save has made: name the files themselves "
+                f"and --save them, or ask it in Python: SoftDict.load({chosen.load!r})"
+            )
+        sd = index
     else:
         sd = indexed(gather(chosen.files) if chosen.files else help_topics(), chosen.encoder or "ngram")
     if chosen.save is not None:
@@ -458,6 +481,7 @@ def show(question: str, best: Sequence[Any], why: Any, sd: SoftDict) -> None:
             effective=float(why.effective),
             count=len(sd),
             limit=len(best),
+            advice="--temperature makes it {}",
         )
     )
     width, color = display.terminal()
@@ -471,13 +495,14 @@ def show(question: str, best: Sequence[Any], why: Any, sd: SoftDict) -> None:
 
 
 def playground_page(chosen: argparse.Namespace) -> None:
-    """Write the playground, over a SoftDict that was saved where one is named."""
-    try:
-        sd = None if chosen.load is None else SoftDict.load(chosen.load)
-    except OSError as error:
-        raise unusable("read", chosen.load, error) from None
-    except (ImportError, TypeError, ValueError) as error:
-        raise Refused(str(error)) from None
+    """Write the playground, over an index or another SoftDict that was saved where one is named."""
+    sd = None
+    if chosen.load is not None:
+        index = loaded(chosen.load)
+        try:
+            sd = opened(chosen.load) if index is None else captioned(index)
+        except TypeError as error:
+            raise Refused(f"{error} That takes Python: play(SoftDict.load(...), {chosen.page!r})") from None
     try:
         play(sd, chosen.page, chosen.query)
     except OSError as error:
@@ -486,6 +511,21 @@ def playground_page(chosen: argparse.Namespace) -> None:
         raise Refused(error.args[0]) from None
     except (TypeError, ValueError) as error:
         raise Refused(str(error)) from None
+
+
+def captioned(index: SoftDict) -> SoftDict:
+    """Return the paragraphs of an index as values, under short names, to be asked as `ask` does."""
+    names = [f"{title} {Path(place).name}".strip() for (place, _), (_, title, _) in index.hard.items()]
+    if len(set(names)) < len(names):
+        names = [f"{i}. {name}" for i, name in enumerate(names, 1)]
+    return SoftDict.from_arrays(
+        index.key_vectors,
+        [text for _, text in index],
+        labels=names,
+        encoder=index.encoder,
+        similarity=index.similarity,
+        temperature=USUAL,
+    )
 
 
 # ---- the command line ------------------------------------------------------------------------------
@@ -580,8 +620,8 @@ def parser() -> argparse.ArgumentParser:
         "--temperature",
         metavar="T",
         type=temperature,
-        default=0.05,
-        help="from 0, the best paragraph alone, to inf, all alike (0.05)",
+        default=USUAL,
+        help=f"from 0, the best paragraph alone, to inf, all alike ({USUAL})",
     )
     how.add_argument(
         "--hard",
@@ -596,7 +636,9 @@ def parser() -> argparse.ArgumentParser:
         description="Write six panels on hard and soft lookups into one HTML file: it opens by double click.",
     )
     player.add_argument("page", metavar="OUT.html", help="the file; one that is there is replaced")
-    player.add_argument("--load", metavar="PATH", help="show a SoftDict from the file that its save wrote")
+    player.add_argument(
+        "--load", metavar="PATH", help="show an index that ask --save kept, or what SoftDict.save wrote"
+    )
     player.add_argument(
         "--query",
         action="append",

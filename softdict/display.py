@@ -261,6 +261,10 @@ def ink(share: float, width: int, color: bool = False) -> str:
     return paint(bar, INK, color)
 
 
+#: What to do where too many entries answer, or one.
+ADVICE = "calibrate() finds a {} temperature"
+
+
 def highlighter(
     query: Any,
     keys: Sequence[Any],
@@ -280,6 +284,7 @@ def highlighter(
     color: bool | None = None,
     limit: int = 12,
     as_html: bool = False,
+    advice: str = ADVICE,
 ) -> str:
     """Show one lookup as a highlighter would: much ink on what answers much.
 
@@ -314,6 +319,8 @@ def highlighter(
         How many entries get a line of their own.
     as_html : bool
         Whether to return a table for a notebook, which says the same, instead of lines.
+    advice : str
+        What makes an answer "sharper" or "softer", which stands in place of {}.
 
     Returns
     -------
@@ -355,7 +362,7 @@ def highlighter(
         hard = NOTHING
     elif not len(order):
         hard = soft = "(no entry)"
-    rests = resting(effective, n, temperature, null_wins)
+    rests = resting(effective, n, temperature, null_wins, advice)
     notes, rest, out = [], order[len(shown) :], n - len(order)
     if len(rest):
         share = percent(_sum(np.asarray(weights)[np.asarray(rest)]))
@@ -444,16 +451,16 @@ def side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
     return [f"hard: {left}   soft: {right}"]
 
 
-def resting(effective: float, n: int, temperature: float, null_wins: bool) -> str:
+def resting(effective: float, n: int, temperature: float, null_wins: bool, advice: str = ADVICE) -> str:
     """Say on how many entries an answer rests, and what to do where that is too many or one."""
     said = f"rests on {number(effective)} of {counted(n)}"
     # Who chose an end of the dial needs no other T, and neither does a question that nothing answers.
     if n < 8 or not effective or null_wins or not 0 < temperature < math.inf:
         return said
     if effective > n / 2:
-        return f"{said}: over half of them; calibrate() finds a sharper temperature"
+        return f"{said}: over half of them; {advice.format('sharper')}"
     if effective < 1.01:
-        return f"{said}: on one alone; calibrate() finds a softer temperature"
+        return f"{said}: on one alone; {advice.format('softer')}"
     return said
 
 

@@ -479,7 +479,7 @@ def read_key(store: Store, key: Any, key_vector: Any) -> Keys:
             f"the key vector of {brief(name)} has shape {vector.shape}, but () or (d,) was "
             "expected in add. Add one entry at a time, or use from_arrays(..., labels=...)."
         )
-    return Keys([name], False, vector.reshape(1, -1), vector.shape)
+    return Keys([name], False, vector.reshape(1, -1).copy(), vector.shape)  # whose it was may still write
 
 
 def read_entries(store: Store, value_encoder: Any, keys: Keys, values: list[Any]) -> Entries:

@@ -63,17 +63,17 @@ def play(sd: SoftDict | None, path: Any, queries: Iterable[Any] = ()) -> None:
     Raises
     ------
     TypeError, ValueError, KeyError
-        For what is no SoftDict, is empty or has other settings; for queries that `sd` refuses, or that are
-        batches; for a page of over 400 kB.
+        For what is no SoftDict, is empty or has other settings; for queries that `sd` refuses, that are
+        batches, or one text in place of a list; for a page of over 400 kB.
     OSError
         As `open` does.
 
     Notes
     -----
     The page asks nothing of a server or the network, so it opens from a folder. It holds all keys, values and
-    queries as numbers and text, O((n + m) d) bytes; coordinates that are 0 in all of them are left out. Keys
-    of more than two numbers are drawn in their two main directions, the first 40 of them. Objects are shown
-    as text.
+    queries as numbers and text, O((n + m) d) bytes; a 0 takes one bit, and none where all of them have it, a
+    count of `CharNgrams` one byte. Keys of more than two numbers are drawn in their two main directions, the
+    first 40 of them. Objects are shown as text.
 
     Examples
     --------
@@ -90,6 +90,11 @@ def play(sd: SoftDict | None, path: Any, queries: Iterable[Any] = ()) -> None:
     ValueError: top_k is 1, but None was expected in play, whose page weighs by softmax alone. ...
     >>> folder.cleanup()
     """
+    if isinstance(queries, str):  # whose letters are texts too
+        raise TypeError(
+            f"queries is {brief(queries)}, one text, but a list of queries was expected in play. Put it "
+            f"into a list: queries=[{brief(queries)}]."
+        )
     queries = list(queries)
     if sd is None and queries:
         raise ValueError(
@@ -101,7 +106,8 @@ def play(sd: SoftDict | None, path: Any, queries: Iterable[Any] = ()) -> None:
     if len(page) > LARGEST:
         raise ValueError(
             f"the page would have {len(page):,} bytes, but at most {LARGEST:,} were expected in play, so "
-            "that it opens anywhere. Hand in fewer entries or queries, or vectors of fewer numbers."
+            "that it opens anywhere. Hand in fewer entries or queries, on the command line an index of fewer "
+            "or shorter files, or narrower vectors, such as those of CharNgrams(d=512)."
         )
     Path(path).write_bytes(page)
 
@@ -191,12 +197,26 @@ def code(query: Any) -> str:
     return f"np.array({query.tolist()})" if isinstance(query, np.ndarray) else repr(query)
 
 
-def numbers(array: Array) -> dict[str, Any]:
-    """Return an array as JSON has it, to the last bit: its shape, and bytes in base64."""
+def numbers(array: Array) -> Any:
+    """Return an array as JSON has it, to the last bit: whole or, where that is shorter, a list of rows."""
+    if array.ndim < 2:
+        return sparse(array)
+    choices = sparse(array), [sparse(row) for row in array.reshape(len(array), -1)]
+    return min(choices, key=lambda choice: len(json.dumps(choice)))
+
+
+def sparse(array: Array) -> dict[str, Any]:
+    """Return shape, a bit for each number that is not 0, and those, as places among a few or one by one."""
     short = array.astype("<f4")
-    exact = short if np.array_equal(short, array) else array.astype("<f8")
-    text = base64.b64encode(exact.tobytes()).decode()
-    return {"shape": array.shape, "kind": exact.dtype.str[1:], "bytes": text}
+    exact = (short if np.array_equal(short, array) else array.astype("<f8")).ravel()
+    some = exact.view(f"<u{exact.itemsize}") != 0  # -0.0 has a bit
+    found, places = exact[some], np.empty(0, np.uint8)
+    few, which = np.unique(found, return_inverse=True)  # such as counts over one length
+    if len(few) <= 256 and few.nbytes + len(which) < found.nbytes:
+        found, places = few, which.astype(np.uint8)
+    parts = {"bits": np.packbits(some), "numbers": found, "places": places}
+    coded = {name: base64.b64encode(part.tobytes()).decode() for name, part in parts.items()}
+    return {"shape": array.shape, "kind": exact.dtype.str[1:], **coded}
 
 
 def plane(keys: Array) -> Array:

@@ -150,6 +150,21 @@ def test_top_and_hard(poems):
     assert [share for _, _, share in shares(even.stdout)] == ["33.3"] * 3
 
 
+@pytest.mark.parametrize("columns", ["80", "30"])
+def test_advice_is_given_in_words_of_the_command_line(tmp_path, columns):
+    path = tmp_path / "birds.txt"
+    path.write_text("\n\n".join(["Wrens", *map(str, range(9))]), encoding="utf-8")
+    for settings, advice in {
+        (): "on one alone; --temperature makes it softer",
+        ("--hard",): "rests on 1 of 10 entries",
+        ("--temperature", "9", "--top", "10"): "over half of them; --temperature makes it sharper",
+        ("--temperature", "inf", "--top", "10"): "rests on 10 of 10 entries",
+    }.items():
+        said = run("ask", "wrens", path, *settings, COLUMNS=columns).stdout.partition("\n\n")[0]
+        assert " ".join(said.split()).endswith(advice)
+        assert max(map(len, said.splitlines())) <= int(columns)
+
+
 def test_numbers_shown_are_numbers_returned(poems):
     texts = [entry.text for entry in cli.read(str(poems))]
     encode = cli.Encoder(texts)
@@ -184,6 +199,17 @@ def test_one_paragraph_is_enough(tmp_path):
     path.write_text("only this", encoding="utf-8")
     done = run("ask", "this only", path)
     assert [share for _, _, share in shares(done.stdout)] == ["100"]
+
+
+def test_many_lines_that_are_one_paragraph_get_a_note(tmp_path, capsys):
+    path = tmp_path / "lines\x1b.txt"
+    for text, noted in (("a line\n" * 9, True), ("a line\n" * 4, False), ("a line\n" * 9 + "\nmore", False)):
+        path.write_text(text, encoding="utf-8")
+        assert cli.main(["ask", "a line", str(path)]) == 0
+        said = capsys.readouterr().err
+        assert bool(said) == noted
+        if noted:
+            assert re.fullmatch(r"softdict: note: .*lines\\x1b.txt is one paragraph of 9 lines: .*\n", said)
 
 
 def test_rare_words_count_most():
@@ -397,6 +423,7 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
     (tmp_path / "no texts").mkdir()
     (tmp_path / "no texts" / "code.py").write_text("pass", encoding="utf-8")
     SoftDict({1: 2}).save(tmp_path / "foreign.npz")
+    SoftDict({1: 2}, similarity=lambda q, k: q @ k.T).save(tmp_path / "given.npz")
     lying = {("a", 3): ("b", "c", "ngram"), ("a", 4): ("b", "c", "ngram")}
     SoftDict(lying, encoder=lambda names: [[name[1]] for name in names]).save(tmp_path / "lying.npz")
     lists = {("a", "3"): ["b", "c", "ngram"], ("a", "4"): ["b", "c", "ngram"]}
@@ -408,7 +435,12 @@ def test_errors_are_one_line_and_status_2(poems, tmp_path, capsys):
         (["ask", "q", tmp_path / "missing.txt"], "cannot read .*missing.txt: No such file"),
         (["ask", "q", tmp_path / "no texts"], "no texts: no .md, .txt, .rst file with a paragraph"),
         (["ask", "q", "--load", tmp_path / "missing.npz"], "cannot read .*missing.npz: No such file"),
-        (["ask", "q", "--load", tmp_path / "foreign.npz"], "foreign.npz is no index that softdict ask"),
+        (
+            ["ask", "q", "--load", tmp_path / "foreign.npz"],
+            "foreign.npz is no index that softdict ask --save .*files",
+        ),
+        (["ask", "q", "--load", tmp_path / "foreign.npz"], r"in Python: SoftDict.load\('.*foreign.npz'\)"),
+        (["ask", "q", "--load", tmp_path / "given.npz"], "given.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "lying.npz"], "lying.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "lists.npz"], "lists.npz is no index that softdict ask"),
         (["ask", "q", "--load", tmp_path / "flat.npz"], "flat.npz is no index that softdict ask"),

@@ -622,6 +622,18 @@ def test_a_subclass_may_have_attributes_of_its_own_and_views_keep_them():
     assert sd.at(temperature=2).source == sd.copy().source == "a file"
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_vector_handed_to_add_may_be_written_to_afterwards(dtype):
+    vector, value = np.array([1, 0], dtype), np.array([2, 3], dtype)
+    sd = SoftDict()
+    for name in ("first", "second"):
+        sd.add(name, vector, value)
+        vector[0], value[:] = math.nan, math.nan
+        assert sd.hard[name].tolist() == [2, 3]
+        assert sd.key_vectors.tolist() == [[1, 0]] * len(sd)
+        vector[:], value[:] = [1, 0], [2, 3]
+
+
 def test_texts_without_an_encoder_are_told_of_one():
     with pytest.raises(TypeError, match=r"'cat'.*encoder=, for texts softdict.encoders.CharNgrams\(\)"):
         SoftDict({"cat": 1.0})

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from softdict import InverseDistance, SoftDict, attention_weights, play
-from softdict.cli import main
+from softdict.cli import help_topics, main
 from softdict.encoders import CharNgrams
-from softdict.playground import SIMILARITIES, STORY
+from softdict.playground import SIMILARITIES, STORY, numbers
 
 DATA = files("softdict").joinpath("data")
 ARITHMETIC = DATA.joinpath("playground.js").read_text(encoding="utf-8")
@@ -138,8 +138,8 @@ def differences(found: list[Any]) -> list[str]:
     assert len(found) == len(WANTED)
     wrong = []
     for case, got, want in zip(CASES, found, WANTED, strict=True):
-        for name, numbers in want.items():
-            page, library = np.array(got[name], float), np.array(numbers, float)  # null would be NaN
+        for name, wanted in want.items():
+            page, library = np.array(got[name], float), np.array(wanted, float)  # null would be NaN
             if page.shape != library.shape or not np.allclose(page, library, rtol=NEAR, atol=NEAR):
                 wrong.append(f"{name} of {case}: {page} in place of {library}")
     return wrong
@@ -209,8 +209,69 @@ def test_numbers_are_kept_to_the_last_bit(tmp_path):
     assert (yours["temperature"], yours["names"], yours["codes"]) == ("Infinity", ["a", "b"], ["'a'", "'b'"])
 
 
-def array(packed: dict[str, Any]) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(packed["bytes"]), f"<{packed['kind']}").reshape(packed["shape"])
+def array(packed: Any) -> np.ndarray:
+    if isinstance(packed, list):
+        return np.array([array(row) for row in packed])
+
+    def part(name: str, kind: str) -> np.ndarray:
+        return np.frombuffer(base64.b64decode(packed[name]), kind)
+
+    numbers, places = part("numbers", f"<{packed['kind']}"), part("places", "u1")
+    flat = np.zeros(np.prod(packed["shape"], dtype=int))
+    some = np.unpackbits(part("bits", "u1"), count=flat.size).astype(bool)
+    flat[some] = numbers[places] if len(places) else numbers
+    return flat.reshape(packed["shape"])
+
+
+def arrays() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    texts = ["the cat and the dog and the cat", "", "a", "trains " * 300]
+    return [
+        CharNgrams()(texts),
+        rng.normal(size=(5, 40)) * (rng.random((5, 40)) < 0.2),
+        rng.integers(-1, 2, size=(9, 33)) * -0.0,
+        rng.choice([0.0, -0.0, 0.1, 1e-300], size=(3, 50)),
+        np.arange(300.0).repeat(9).reshape(10, -1),  # more than a byte can tell
+        rng.choice([0.5, 3.0], size=(4, 2, 8)),
+        rng.normal(size=77).astype(np.float32),
+        np.zeros((4, 0)),
+        np.array([2.5]),
+    ]
+
+
+@needs_node
+def test_the_page_reads_numbers_to_the_last_bit():
+    unpack = re.search(r"^const bytes = .*?^}$", DATA.joinpath("panels.js").read_text("utf-8"), re.S | re.M)
+    packed = [numbers(x) for x in arrays()]
+    program = f"""{unpack[0]}
+    const given = JSON.parse(require("fs").readFileSync(0));
+    const hex = (x) => Buffer.from(new Float64Array(unpack(x).flat()).buffer).toString("hex");
+    console.log(JSON.stringify(given.map(hex)));"""
+    done = subprocess.run(
+        ["node", "-e", program],
+        input=json.dumps(packed),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [x.astype("<f8").tobytes().hex() for x in arrays()]
+    assert [array(x).tobytes() for x in packed] == [
+        x.reshape(len(x), -1).astype(float).tobytes() for x in arrays()
+    ]
+
+
+def test_a_hundred_paragraphs_fit(tmp_path):
+    topics = [entry.text for entry in help_topics()]
+    texts = [text for text in topics if 250 < len(text) < 450][:100]
+    sd = SoftDict(zip(texts, texts, strict=True), encoder=CharNgrams(), similarity="cosine", temperature=0.05)
+    assert len(sd) == 100
+    play(sd, tmp_path / "page.html", queries=["how do I write an anonymous function?"] * 9)
+    assert (tmp_path / "page.html").stat().st_size < 400_000
+    yours = data_of(tmp_path / "page.html")["sets"]["yours"]
+    assert (array(yours["keys"]) == sd.key_vectors[:, (sd.key_vectors != 0).any(axis=0)]).all()
+    points = np.random.default_rng(0).normal(size=(3000, 2))  # whole: a row of its own takes more room
+    play(SoftDict.from_arrays(points, np.zeros(3000)), tmp_path / "page.html")
 
 
 def test_coordinates_that_are_zero_everywhere_take_no_room(tmp_path):
@@ -273,8 +334,10 @@ def test_no_text_ends_the_script(tmp_path):
         (SoftDict({1: 2.0}, similarity=InverseDistance(1.0)), [], ValueError, ["InverseDistance"]),
         (SoftDict({1: 2.0}), [[1, 2]], ValueError, ["[1, 2]", "one by one"]),
         (SoftDict({1: 2.0}), ["cat"], KeyError, ["cat"]),
+        (SoftDict({"cat": 1.0}, encoder=CharNgrams()), "my roses need cutting", TypeError,
+         ["queries is 'my roses need cutting', one text", "queries=['my roses need cutting']"]),
         (SoftDict.from_arrays(np.random.default_rng(0).normal(size=(900, 90)), np.zeros(900)), [], ValueError,
-         ["bytes", "400,000", "fewer"]),
+         ["bytes", "400,000", "fewer", "CharNgrams(d=512)"]),
     ],
 )  # fmt: skip
 def test_what_is_refused(tmp_path, sd, queries, error, words):
@@ -292,16 +355,47 @@ def test_the_command_writes_the_page(tmp_path, capsys):
     assert main(["play", str(page), "--load", str(saved), "--query", "cats"]) == 0
     assert data_of(page)["sets"]["yours"]["queries"][0]["name"] == "cats"
     assert capsys.readouterr() == ("", "")
+    given = tmp_path / "given.npz"
+    SoftDict({"cat": 1.0}, encoder=lambda texts: [[len(text)] for text in texts]).save(given)
     for wrong, words in (
         ([str(tmp_path / "none" / "page.html")], "cannot write"),
         ([str(page), "--load", str(tmp_path / "none.npz")], "cannot read"),
         ([str(page), "--load", str(page)], "npz"),
+        ([str(page), "--load", str(given)], "play(SoftDict.load(...), "),
         ([], "OUT.html"),
     ):
         assert main(["play", *wrong]) == 2
         said = capsys.readouterr().err
         assert words in said
         assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoder", ["ngram", "tfidf"])
+def test_the_command_shows_an_index_that_was_saved(tmp_path, capsys, encoder):
+    pytest.importorskip("sklearn" if encoder == "tfidf" else "numpy")
+    texts, index, page = tmp_path / "pets.md", tmp_path / "index.npz", tmp_path / "page.html"
+    texts.write_text("The dog barks.\n\n# Cats\n\nA cat purrs.\n\nNo cat swims.\n", encoding="utf-8")
+    question = ["ask", "which cat swims?", "--json", "--temperature", "0.05"]
+    assert main([*question, str(texts), "--encoder", encoder, "--save", str(index)]) == 0
+    answer = json.loads(capsys.readouterr().out)["entries"]
+    assert main(["play", str(page), "--load", str(index), "--query", question[1]]) == 0
+    yours = data_of(page)["sets"]["yours"]
+    assert yours["names"] == ["pets.md:1", "Cats pets.md:5", "Cats pets.md:7"]
+    assert (yours["similarity"], yours["temperature"]) == ("cosine", 0.05)
+    keys, query = array(yours["keys"]), array(yours["queries"][0]["key"])
+    cosines = keys @ query / np.linalg.norm(keys, axis=1) / np.linalg.norm(query)
+    page_says = dict(zip(yours["values"], cosines, strict=True))
+    assert page_says == pytest.approx({entry["value"]: entry["score"] for entry in answer}, rel=1e-5)
+
+
+def test_an_index_that_is_too_large_for_a_page(tmp_path, capsys):
+    index = tmp_path / "index.npz"
+    assert main(["ask", "what is a lambda?", "--save", str(index)]) == 0
+    capsys.readouterr()
+    assert main(["play", str(tmp_path / "page.html"), "--load", str(index)]) == 2
+    said = capsys.readouterr().err
+    assert "400,000" in said
+    assert "an index of fewer or shorter files" in said
 
 
 # ---- in a browser ----------------------------------------------------------------------------------
@@ -436,14 +530,18 @@ def test_the_dial_has_two_end_stops(opened, panel):
 
 def for_all(page: Any, panel: str) -> None:
     """Compare what a panel with a dial shows with what its Python returns."""
-    where = {
-        "dict": ".answer:has(#dict-soft)",
-        "plane": ".bars",
-        "highlighter": ".texts",
-        "head": ".sentence",
-    }
-    shown = data(page, f"#{panel} {where[panel]}")
+    where = {"dict": ".answer:has(#dict-soft)", "plane": ".bars", "head": ".sentence"}
+    shown = texts(page) if panel == "highlighter" else data(page, f"#{panel} {where[panel]}")
     same(shown[0] if panel == "dict" else shown, reproduced(page, panel))
+
+
+def texts(page: Any) -> Any:
+    """Return the shares of the texts as they are stored, where the page shows them best first."""
+    shown = data(page, "#highlighter .texts")
+    assert (np.diff(shown) <= 0).all()
+    stored = np.empty(len(shown))
+    stored[[int(x.get_attribute("value")) - 1 for x in page.locator(".texts li").all()]] = shown
+    return stored
 
 
 @pytest.mark.browser
@@ -542,7 +640,7 @@ def test_keys_of_every_kind(opened, labels, d):
     questions = page.get_by_label("The question")
     for i in range(5):
         questions.select_option(index=i)
-        same(data(page, "#highlighter .texts"), reproduced(page, "highlighter", sd))
+        same(texts(page), reproduced(page, "highlighter", sd))
     names = page.locator("#dict tbody th").all_text_contents()
     page.get_by_label("Ask for").fill(names[2] if d == 20 or labels else str(keys[2].tolist()))
     assert page.locator("#dict .answer").first.inner_text().splitlines()[-1] == "3"
@@ -618,6 +716,37 @@ def test_plane_is_dragged_and_filled(opened):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [65, 70, 72, 88, 90, 91, 95, 110],
+        [(1, 1), (1.1, 1.05), (0.9, 1.2), (4, 4), (4.2, 3.9), (0, 3)],
+        [(0, 0), (0, 0.2), (9, 9), (9, 8.8)],
+    ],
+)
+def test_labels_of_the_plane_stand_apart(opened, keys):
+    page = opened(SoftDict({key: 1.0 for key in keys}, temperature=4))
+    reveal(page, "plane")
+    frame = page.locator("#plane .map").bounding_box()
+    found = [x.bounding_box() for x in page.locator("#plane .map text").all()]
+    assert len(found) == len(keys)
+    for a, b in itertools.combinations(found, 2):  # the boxes of lines of text are taller than their letters
+        beside = max(a["x"], b["x"]) >= min(a["x"] + a["width"], b["x"] + b["width"])
+        assert beside or max(a["y"], b["y"]) + 5 >= min(a["y"] + a["height"], b["y"] + b["height"])
+    for box in found:
+        assert frame["x"] <= box["x"] < box["x"] + box["width"] <= frame["x"] + frame["width"]
+
+
+@pytest.mark.browser
+def test_an_answer_that_is_a_sentence_has_one_full_stop(opened):
+    page = opened(
+        SoftDict({"Open on Saturdays.": "yes", "Closed": "no"}, encoder=CharNgrams()), ["saturdays"]
+    )
+    said = reveal(page, "highlighter")
+    assert "Open on Saturdays. It gets" in said
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_plane_of_your_own(opened, d):
     keys = np.random.default_rng(d).normal(size=(6, d))
@@ -657,11 +786,34 @@ def test_highlighter_inks_every_question(opened):
     for i in range(count):
         questions.select_option(index=i)
         for_all(page, "highlighter")
-        shares = data(page, "#highlighter .texts")
         inks = [
             x.evaluate("x => getComputedStyle(x).backgroundColor") for x in page.locator(".texts li").all()
         ]
-        assert inks[shares.argmax()] != inks[shares.argmin()]
+        assert inks[0] != inks[-1]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_best_of_many_texts_is_in_sight_and_a_cut_is_seen(opened, width):
+    names = [f"note {i}" for i in range(30)] + ["the cat", "a dog"]
+    sd = SoftDict(zip(names, names, strict=True), encoder=CharNgrams(), similarity="cosine", temperature=0.05)
+    page = opened(sd, queries=["cats", "dogs"], width=width)
+    reveal(page, "dict")
+    reveal(page, "highlighter")
+    box = page.locator(".texts")
+    for question, best in (("cats", "the cat"), ("dogs", "a dog")):
+        box.evaluate("x => x.scrollTo(0, 500)")
+        page.get_by_label("The question").select_option(question)
+        assert box.evaluate("x => x.scrollTop") == 0
+        assert box.locator(".head span").first.inner_text() == best
+    turn(page, "highlighter", 0, 90, 150)
+    assert box.locator(".head span").first.inner_text() == best  # a dial moves no text
+    for long in (box, page.locator("#dict .scroll")):
+        assert long.evaluate("x => x.scrollHeight > x.clientHeight")
+        fade = long.evaluate(
+            "x => [getComputedStyle(x, '::after')].map((s) => s.position + s.backgroundImage)"
+        )
+        assert fade[0].startswith("stickylinear-gradient")
 
 
 @pytest.mark.browser
@@ -759,7 +911,7 @@ def test_hostile_text_stays_text(opened):
     page.get_by_label("Ask for").fill("__proto__")
     shown = dict(json.loads(page.locator("#dict-soft").get_attribute("value")))
     assert shown == pytest.approx(reproduced(page, "dict", sd.copy()), abs=NEAR)
-    same(data(page, "#highlighter .texts"), reproduced(page, "highlighter", sd))
+    same(texts(page), reproduced(page, "highlighter", sd))
 
 
 @pytest.mark.browser

@@ -756,3 +756,12 @@ def test_any_library_of_the_array_api(torch):
     want = soft_lookup(*problem(), similarity="dot", weighting=np.exp)
     agree(np.asarray(got), want, 1e-12, "strict functions")
     assert float(SoftDict({0: 1.0, 1: 3.0})[strict.asarray(0.5)]) == 2.0
+
+
+def test_a_zero_vector_has_no_slope_under_cosine(torch):
+    K, V = np.array([[0.0, 0], [1, 0], [0, 1]]), np.arange(3.0)
+    want = soft_lookup_vjp(K, K, V, np.ones(3), similarity="cosine")
+    q, k = (torch.tensor(K, requires_grad=True) for _ in range(2))
+    soft_lookup(q, k, torch.tensor(V), similarity="cosine").sum().backward()
+    agree(q.grad.numpy(), want.query, 1e-12, "slopes at zero")
+    agree(k.grad.numpy(), want.keys, 1e-12, "slopes at zero")

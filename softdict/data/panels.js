@@ -5,12 +5,18 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 
 // ---- what Python wrote -----------------------------------------------------------------------------
 
-function unpack({ shape, kind, bytes }) {
-  const raw = Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0));
-  const flat = Array.from(new (kind === "f4" ? Float32Array : Float64Array)(raw.buffer));
-  if (shape.length < 2) return flat;
-  const d = shape.slice(1).reduce((product, size) => product * size, 1);
-  return Array.from({ length: shape[0] }, (_, i) => flat.slice(i * d, (i + 1) * d));
+const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+
+// An array, whole or as a list of rows. What has no bit is 0; the others come one by one, or as places among a few.
+function unpack(packed) {
+  if (Array.isArray(packed)) return packed.map(unpack);
+  const { shape, kind, bits, numbers, places } = packed, some = bytes(bits), which = bytes(places);
+  const found = new (kind === "f4" ? Float32Array : Float64Array)(bytes(numbers).buffer);
+  const [n, ...inner] = shape, d = inner.reduce((product, size) => product * size, 1);
+  let at = 0;
+  const next = () => found[which.length ? which[at++] : at++];
+  const flat = Array.from({ length: n * d }, (_, i) => (some[i >> 3] & (128 >> (i % 8)) ? next() : 0));
+  return inner.length ? Array.from({ length: n }, (_, i) => flat.slice(i * d, (i + 1) * d)) : flat;
 }
 
 function load(name) {
@@ -75,6 +81,8 @@ function toggles(legend, name, options, chosen, onpick) {
   return el("fieldset", {}, el("legend", { class: "quiet" }, legend), el("div", { class: "choices" }, inputs));
 }
 
+const sentence = (text) => (/[.!?\u2026]$/.test(text) ? text : `${text}.`);
+
 // Asks for a guess; what is returned shows itself after one was made.
 function guess(panel, question, choices, judge) {
   const section = document.getElementById(panel);
@@ -90,7 +98,7 @@ function guess(panel, question, choices, judge) {
     event.preventDefault();
     const { right, why } = judge();
     const chosen = Number(new FormData(form).get(`${panel}-guess`));
-    said.append(el("span", { class: "chosen" }, chosen === right ? "Right: " : "Not so: "), `${choices[right]}. ${why}`);
+    said.append(el("span", { class: "chosen" }, chosen === right ? "Right: " : "Not so: "), sentence(choices[right]), ` ${why}`);
     radios[right].className = "chosen";
     asked.disabled = true;
     button.remove();
@@ -352,6 +360,25 @@ function dictPanel() {
   begin(first);
 }
 
+// Where labels stand, by their middles: one after the other, each where it covers least of what is there before it, of all
+// points and of what lies outside, and where no point is nearer to it than its own.
+function labelled(owners, texts, points, side) {
+  const boxes = [];
+  const hidden = (a, b) => Math.max(0, Math.min(a.x + a.w, b.x + b.w) - Math.max(a.x - a.w, b.x - b.w))
+    * Math.max(0, Math.min(a.y + a.h, b.y + b.h) - Math.max(a.y - a.h, b.y - b.h));
+  const gap = (box, p) => Math.hypot(Math.max(0, Math.abs(p.x - box.x) - box.w), Math.max(0, Math.abs(p.y - box.y) - box.h)) - p.r;
+  owners.forEach((own, i) => {
+    const w = 4 * texts[i].length, h = 8, aside = own.r + w + 4, above = own.r + h + 1;
+    const spots = [[aside, -12], [-aside, -12], [aside, 12], [-aside, 12], [0, -above], [0, above], [0, -above - 2 * h], [0, above + 2 * h]];
+    const cost = (box) => 9 * (4 * w * h - hidden(box, { x: side / 2, y: side / 2, w: side / 2, h: side / 2 }))
+      + [...boxes, ...points.map((p) => ({ ...p, w: p.r, h: p.r }))].reduce((sum, other) => sum + hidden(box, other), 0)
+      + 99 * points.filter((p) => p !== own && gap(box, p) < gap(box, own)).length;
+    const all = spots.map(([dx, dy]) => ({ x: own.x + dx, y: own.y + dy, w, h })), costs = all.map(cost);
+    boxes.push(all[costs.indexOf(Math.min(...costs))]);
+  });
+  return boxes;
+}
+
 // ---- Plane -----------------------------------------------------------------------------------------
 
 function planePanel() {
@@ -423,6 +450,13 @@ function planePanel() {
     const handle = el("g", { class: "query", tabindex: 0, role: "slider", "aria-label": "query: arrow keys move it", "aria-valuenow": query[0],
       "aria-valuetext": `x ${query[0]}, y ${query[1]}`, transform: `translate(${qx} ${qy})` },
       el("circle", { r: 22 }), el("path", { d: "M 0 -11 L 11 0 L 0 11 L -11 0 Z" }));
+    const points = entries.map((entry, j) => {
+      const [x, y] = place(entry.spot);
+      return { x, y, r: 5 + 18 * Math.sqrt(weights[j]) };
+    });
+    const named = entries.length > 15 ? loudest : order, texts = named.map((j) => clipped(title(entries[j]), 16));
+    const labels = labelled(named.map((j) => points[j]), texts, [...points, { x: qx, y: qy, r: 11 }], SIDE)
+      .map(({ x, y }, i) => el("text", { x, y: y + 5, "text-anchor": "middle" }, texts[i]));
     svg.replaceChildren(
       el("line", { class: "axis", x1: 0, x2: SIDE, y1: oy, y2: oy }), el("line", { class: "axis", y1: 0, y2: SIDE, x1: ox, x2: ox }),
       ...entries.map((entry, j) => {
@@ -430,13 +464,10 @@ function planePanel() {
         return el("line", { class: "ray", x1: qx, y1: qy, x2, y2, "stroke-width": 1 + 9 * weights[j], "stroke-opacity": 0.1 + 0.9 * weights[j] });
       }),
       ...entries.map((entry, j) => {
-        const [cx, cy] = place(entry.spot), text = title(entry), r = 5 + 18 * Math.sqrt(weights[j]);
-        const left = cx > SIDE - 140;
+        const { x: cx, y: cy, r } = points[j];
         return el("g", {}, el("circle", { class: weights[j] === most ? "key wins" : "key", cx, cy, r }),
-          el("circle", { class: "core", cx, cy, r: 2.5 }),
-          entries.length > 15 && !loudest.includes(j) ? ""
-            : el("text", { x: cx + (left ? -r - 5 : r + 5), y: cy - 8, "text-anchor": left ? "end" : "start" }, clipped(text, 16)));
-      }), handle);
+          el("circle", { class: "core", cx, cy, r: 2.5 }));
+      }), ...labels, handle);
     if (focused) handle.focus();
     [x.value, y.value] = query;
     remove.disabled = entries.length === set.plane.length;
@@ -472,8 +503,8 @@ function planePanel() {
 // ---- Highlighter -----------------------------------------------------------------------------------
 
 function highlighterPanel() {
-  let set, query;
-  const asking = el("div"), texts = el("ol", { class: "texts", tabindex: 0, "aria-label": "Texts" });
+  let set, query, items;
+  const asking = el("div"), texts = el("ol", { class: "texts", tabindex: 0, "aria-label": "Texts, best first" });
   const said = el("p", { class: "quiet" }), out = python("highlighter");
   const knob = dial(update);
   const { first, control } = sets("notes", begin);
@@ -492,19 +523,25 @@ function highlighterPanel() {
   function begin(chosen) {
     set = chosen;
     const all = options(set);
-    query = all[0];
-    asking.replaceChildren(choice("The question", all.map((x, i) => [String(i), x.name]), "0", (i) => { query = all[i]; update(); }));
-    texts.replaceChildren(...set.entries.map((entry) => el("li", { class: "inked" },
+    asking.replaceChildren(choice("The question", all.map((x, i) => [String(i), x.name]), "0", (i) => ask(all[i])));
+    items = set.entries.map((entry, j) => el("li", { class: "inked", value: j + 1 },
       el("div", { class: "head" }, el("span", {}, title(entry)), el("data")),
-      el("p", {}, typeof entry.value === "string" ? entry.value : [entry.value].flat().map(number).join(", ")))));
+      el("p", {}, typeof entry.value === "string" ? entry.value : [entry.value].flat().map(number).join(", "))));
     knob.start(set.temperature);
+    ask(all[0]);
+  }
+  function ask(asked) { // the order is that of the scores, which no temperature changes: nothing jumps while the dial is turned
+    query = asked;
+    const scores = scored(set, query), order = items.map((_, j) => j).sort((i, j) => scores[j] - scores[i]);
+    texts.replaceChildren(...order.map((j) => items[j]));
+    texts.scrollTop = 0;
     update();
   }
   function update() {
     const scores = scored(set, query), T = knob.temperature;
     const { weights, nullWeight } = weigh(scores, T, { nullScore: set.null_score });
     weights.forEach((share, j) => {
-      const li = texts.children[j], figure = li.querySelector("data");
+      const li = items[j], figure = li.querySelector("data");
       li.style.setProperty("--share", share);
       li.firstChild.classList.toggle("loud", share > 0.2);
       figure.value = JSON.stringify(share);
