@@ -23,6 +23,9 @@ BOLD, DIM, INK = "1", "2", "33"
 #: What the silent entry is called where its share is told.
 NOTHING = "(nothing matches)"
 
+#: What stands for both answers where no entry takes part.
+NO_ENTRY = "(no entry)"
+
 #: How columns of HTML look: text, and bars in a color that can be seen on white and on black.
 COLUMNS = {"t": "text-align:left", "b": "text-align:left;color:#b87000"}
 
@@ -361,7 +364,7 @@ def highlighter(
     if null_wins:
         hard = NOTHING
     elif not len(order):
-        hard = soft = "(no entry)"
+        hard = soft = NO_ENTRY
     rests = resting(effective, n, temperature, null_wins, advice)
     notes, rest, out = [], order[len(shown) :], n - len(order)
     if len(rest):

@@ -291,7 +291,7 @@ def test_advice_is_that_of_the_print(temperature, monkeypatch):
 def test_a_lookup_that_reached_nothing_is_empty(numbers_dict):
     ax = axes()
     assert plot.lookup(numbers_dict.lookup(0.9, where=np.zeros(3, bool)), ax) == []
-    assert "hard: None   soft: 0" in ax.get_xlabel()
+    assert "hard: (no entry)   soft: (no entry)" in ax.get_xlabel()
 
 
 def test_batches_and_arrays_are_no_single_lookup(numbers_dict):
