@@ -476,7 +476,7 @@ def check_attribute(own: Any, kind: type, name: str, known: tuple[str, ...]) -> 
         settings = [each for each, x in vars(kind).items() if isinstance(x, property) and x.fset]
         raise AttributeError(
             f"{name!r} is no attribute of a {kind.__name__}, but one of {', '.join([*settings, *known])} was "
-            f"expected. Check the spelling{'; T is temperature' * (name == 'T')}. Subclasses may have more."
+            "expected. Check the spelling. Subclasses may have more."
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
@@ -481,7 +482,8 @@ def show(question: str, best: Sequence[Any], why: Any, sd: SoftDict) -> None:
             effective=float(why.effective),
             count=len(sd),
             limit=len(best),
-            advice="--temperature makes it {}",
+            # Who asks for an end of the dial, as --hard does, wants no other.
+            advice="--temperature makes it {}" if 0 < sd.temperature < math.inf else "",
         )
     )
     width, color = display.terminal()

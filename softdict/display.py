@@ -323,7 +323,7 @@ def highlighter(
     as_html : bool
         Whether to return a table for a notebook, which says the same, instead of lines.
     advice : str
-        What makes an answer "sharper" or "softer", which stands in place of {}.
+        What makes an answer "sharper" or "softer", which stands in place of {}; "" for none.
 
     Returns
     -------
@@ -365,7 +365,7 @@ def highlighter(
         hard = NOTHING
     elif not len(order):
         hard = soft = NO_ENTRY
-    rests = resting(effective, n, temperature, null_wins, advice)
+    rests = resting(effective, n, advice)
     notes, rest, out = [], order[len(shown) :], n - len(order)
     if len(rest):
         share = percent(_sum(np.asarray(weights)[np.asarray(rest)]))
@@ -454,11 +454,10 @@ def side_by_side(hard: Any, soft: Any, width: int) -> list[str]:
     return [f"hard: {left}   soft: {right}"]
 
 
-def resting(effective: float, n: int, temperature: float, null_wins: bool, advice: str = ADVICE) -> str:
+def resting(effective: float, n: int, advice: str = ADVICE) -> str:
     """Say on how many entries an answer rests, and what to do where that is too many or one."""
     said = f"rests on {number(effective)} of {counted(n)}"
-    # Who chose an end of the dial needs no other T, and neither does a question that nothing answers.
-    if n < 8 or not effective or null_wins or not 0 < temperature < math.inf:
+    if n < 8 or not effective or not advice:
         return said
     if effective > n / 2:
         return f"{said}: over half of them; {advice.format('sharper')}"

@@ -174,8 +174,8 @@ def lookup(look: Any, ax: Any = None, *, limit: int = 12) -> list[Any]:
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.2 * max(shares, default=1) or 1))
     ax.set_title(f"{_text(look.queries, 40)} asks {display.counted(n)}", wrap=True)
     hard, soft = (best[0].value if best else display.NO_ENTRY), (look.value if rows else display.NO_ENTRY)
-    rests = display.resting(float(look.effective), n, look._look["temperature"], silent)
-    answers = [*display.side_by_side(display.NOTHING if silent else hard, soft, 70), rests]
+    answers = display.side_by_side(display.NOTHING if silent else hard, soft, 70)
+    answers.append(display.resting(float(look.effective), n))
     said = f"share of the answer (hard winner outlined{': nothing' * silent})"
     ax.set_xlabel("\n".join([said, *map(_escaped, answers)]), wrap=True)
     return list(bars)

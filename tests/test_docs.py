@@ -26,14 +26,14 @@ PEERS = {"docs/how-to/torch.md"}
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if "real_" not in path.name)
 
 #: Notes for later authors argue; every other page has something to run.
-PROSE = ROOT / "docs" / "explanation" / "design-notes"
+PROSE = ROOT / "docs" / "design-notes"
 
 #: What a fence may say; anything else, `py` or `pycon`, would be Python that nobody runs.
 PYTHON = {"python", "{code-cell} ipython3"}
 LANGUAGES = PYTHON | {"bash", "text"}
 
 #: Fences that Sphinx reads, and that hold nothing to run.
-DIRECTIVES = {"{toctree}", "{admonition}", "{raw}", "{eval-rst}"}
+DIRECTIVES = {"{toctree}", "{raw}", "{eval-rst}"}
 
 
 def name_of(path: Path) -> str:

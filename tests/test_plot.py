@@ -218,7 +218,7 @@ def test_the_dial_beside_another_picture():
 def test_what_is_said_below_the_bars_is_wrapped(setting, change):
     why = named(20, 60, **change).lookup("when does the library open?")
     ax = drawn(lambda ax: plot.lookup(why, ax), setting)
-    assert ("calibrate" in ax.get_xlabel()) == bool(change.get("temperature"))
+    assert "calibrate" in ax.get_xlabel()
 
 
 # ---- one lookup --------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_advice_is_that_of_the_print(temperature, monkeypatch):
     plot.lookup(why, ax)
     advice = ax.get_xlabel().split("\n")[-1]
     assert advice == repr(why).split("\n")[-1]
-    assert ("calibrate()" in advice) == (0 < temperature < np.inf)
+    assert "calibrate()" in advice
 
 
 def test_a_lookup_that_reached_nothing_is_empty(numbers_dict):
